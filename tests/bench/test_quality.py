@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from firesteel.bench.compare.servers import (
+from firesteel.bench.compare.answers import (
     AskedPair,
     compare_quality,
     kl_divergence,

@@ -20,7 +20,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from firesteel.bench.upgrade.upgrade import find_release, newest
+from firesteel.bench.upgrade.releases import find_release, newest
 from firesteel.catalog.catalog import shipped
 from firesteel.cli.main import firesteel as firesteel_command
 from firesteel.edge.docker.registry import Registry

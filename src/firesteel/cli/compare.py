@@ -18,8 +18,9 @@ from firesteel.library.history import load
 
 if TYPE_CHECKING:
     from firesteel.bench.compare.against import PlanComparison, PublishedComparison
+    from firesteel.bench.compare.answers import QualityComparison
     from firesteel.bench.compare.runs import AnswerComparison, Comparison
-    from firesteel.bench.compare.servers import QualityComparison, Side
+    from firesteel.bench.compare.servers import Side
     from firesteel.bench.load.measure import Event
     from firesteel.bench.measurements import BenchRun, MeasuredFigure
 

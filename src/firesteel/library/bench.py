@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from firesteel.bench.compare import answers as both_answers
 from firesteel.bench.compare import servers as ab
 from firesteel.bench.load import measure as recorded
 from firesteel.bench.load import prompts as own_prompts
@@ -18,8 +19,8 @@ from firesteel.errors import FiresteelError
 from firesteel.library.history import compare_runs, history
 
 if TYPE_CHECKING:
+    from firesteel.bench.compare.answers import QualityComparison
     from firesteel.bench.compare.runs import Comparison
-    from firesteel.bench.compare.servers import QualityComparison
 
 __all__ = [  # values of other packages that its functions take or return
     "RequestSettings",
@@ -158,7 +159,7 @@ async def ask_both(
     """The same; how many prompts were asked so far, and at the end the comparison."""
     servers = await ab.find_servers(find_home(), (first, second), model, key)
     pairs = []
-    async for pair in ab.ask_both(servers, budget_s, answer_tokens):
+    async for pair in both_answers.ask_both(servers, budget_s, answer_tokens):
         pairs.append(pair)
         yield len(pairs)
-    yield ab.compare_quality((first, second), pairs)
+    yield both_answers.compare_quality((first, second), pairs)

@@ -153,7 +153,7 @@ def as_text(stored: Sequence[StoredRun], format: ExportFormat) -> str:
         from firesteel.bench.results import run_files
 
         return run_files.export_text(row for run in stored for row in run_files.export_rows(run))
-    from firesteel.bench.report.tables import FORMATS  # loads the planner
+    from firesteel.bench.report.export import FORMATS  # loads the planner
 
     return FORMATS[format](list(stored), __version__)
 

@@ -14,8 +14,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firesteel.bench.compare.answers import QualityComparison, QuestionScore
 from firesteel.bench.compare.runs import AnswerComparison, ComparedFigure, Comparison
-from firesteel.bench.compare.servers import QualityComparison, QuestionScore
 from firesteel.bench.compare.stats import FigureDifference, Measure
 from firesteel.bench.measurements import MeasuredFigure, Point
 from firesteel.bench.upgrade.trial import judge_trial

@@ -31,7 +31,13 @@ from firesteel.units import show_bytes
 from firesteel.values import replace
 
 Markup = NewType("Markup", str)
+"""Text that is markup already, and is not escaped."""
+_Column = tuple[str, Callable[[PointFigures], str]]
+"""The heading of a column, and the text of its cell."""
+_Dated = tuple[datetime, BenchRun]
+"""A run and when it began."""
 _MAX_CELL = 400
+"""Characters of one cell; the rest of a longer text is cut."""
 _CSS = """
 :root { color-scheme: light dark; --ink: #1b1f23; --paper: #fff; --line: #c9ced4; --quiet: #57606a;
   --card: #f5f7f9; }
@@ -63,90 +69,6 @@ th { font-weight: 600; }
 """
 
 
-def document(title: str, body: Iterable[Markup]) -> str:
-    policy = escape_text("default-src 'none'; style-src 'unsafe-inline'")
-    head = (
-        '<!DOCTYPE html>\n<html xmlns="http://www.w3.org/1999/xhtml" lang="en">\n<head>\n'
-        '<meta charset="utf-8"/>\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}"/>\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
-        f"<title>{escape_text(title)}</title>\n<style>{_CSS}</style>\n</head>\n<body>\n<main>"
-    )
-    return "\n".join([head, *body, "</main>\n</body>\n</html>\n"])
-
-
-def element(tag: str, text: str, style_class: str = "") -> Markup:
-    attribute = f' class="{style_class}"' if style_class else ""
-    return Markup(f"<{tag}{attribute}>{escape_text(text, 1000)}</{tag}>")
-
-
-def bullets(entries: Sequence[str], limit: int = 60) -> Markup:
-    shown = [*entries[:limit], *([f"and {len(entries) - limit:,} more"] if len(entries) > limit else [])]
-    lines = "\n".join(f"<li>{escape_text(entry, 600)}</li>" for entry in shown)
-    return Markup(f"<ul>\n{lines}\n</ul>")
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], limit: int = 200) -> Markup:
-    """The first cell of a row is its heading."""
-    columns = "".join(f'<th scope="col">{escape_text(name)}</th>' for name in head)
-    top = f"<thead><tr>{columns}</tr></thead>" if head else ""
-    lines = [
-        f'<tr><th scope="row"{_cell(row[0])}</th>{"".join(f"<td{_cell(cell)}</td>" for cell in row[1:])}</tr>'
-        for row in rows[:limit]
-    ]
-    body = "\n".join(["<tbody>", *lines, "</tbody>"])
-    left_out = f"<p>{len(rows) - limit:,} more rows are left out.</p>" if len(rows) > limit else ""
-    return Markup(f'<div class="wide"><table>{top}{body}</table></div>{left_out}')
-
-
-def _cell(text: str) -> str:
-    """Long text may wrap anywhere, so that the table stays inside the page."""
-    wraps = ' class="long"' if len(text) > 32 else ""
-    return f"{wraps}>{escape_text(text, _MAX_CELL)}"
-
-
-# --- impossible numbers ---
-
-_MAX = 1e12
-_MAX_RELATIVE_WIDTH = 50
-"""An interval that reaches beyond this multiple of its figure says nothing."""
-
-
-def sanitize(run: BenchRun) -> BenchRun:
-    """Without loads of impossible size, non-finite values and rates of zero; a note says what was dropped."""
-    figures = tuple(_sanitize_figures(load) for load in run.figures if _is_possible(load.point))
-    dropped = len(run.figures) - len(figures)
-    notes = (f"{dropped} loads of impossible size are left out",) if dropped else ()
-    return replace(run, figures=figures, client=_possible(run.client), notes=(*run.notes, *notes))
-
-
-def _is_possible(point: Point) -> bool:
-    counts = (point.users, point.prompt_tokens, point.answer_tokens, point.turns, point.shared_tokens + 1)
-    rate = 1.0 if point.rate_per_s is None else point.rate_per_s
-    return all(0 < count < _MAX for count in (*counts, rate))
-
-
-def _sanitize_figures(figures: PointFigures) -> PointFigures:
-    changed: dict[str, Any] = {}
-    for field in fields(figures):
-        value = getattr(figures, field.name)
-        if isinstance(value, MeasuredFigure):
-            is_ordered = -_MAX < value.low <= value.value <= value.high <= _MAX_RELATIVE_WIDTH * value.value
-            is_sized = 1 / _MAX < value.value < _MAX and 0 < value.n < _MAX
-            changed[field.name] = value if is_ordered and is_sized else None
-        elif isinstance(value, float) or field.name == "preemptions":
-            changed[field.name] = value if value is not None and 0 <= value < _MAX else None
-        elif isinstance(value, Mapping):
-            changed[field.name] = _possible(value)
-    return replace(figures, **changed)
-
-
-def _possible(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: value for name, value in values.items() if isinstance(value, int | float) and 0 <= value < _MAX
-    }
-
-
 # --- the report of a run ---
 
 _CHARTS = (
@@ -154,114 +76,10 @@ _CHARTS = (
     charts.plan_against_measured, charts.bandwidth_share, charts.chunk_gaps,
 )  # fmt: skip
 _MAX_FLAGS = 80
+"""Rows of the table of flags and variables."""
 _UNKNOWN = "unknown"
 _KINDS = {"fact": "Measured", "good": "Good", "warning": "Warning", "unknown": "Unknown"}
-
-
-def published_rows(run: BenchRun) -> tuple[PublishedRun, ...]:
-    """What others published about the same checkpoint in the same engine."""
-    launch = run.subject.launch
-    sparks = launch.get("sparks")
-    model, engine = str(launch.get("model") or run.subject.model), run.subject.engine or ""
-    return published_runs.runs_of(model, engine, sparks if isinstance(sparks, int) else 1)
-
-
-def report_page(
-    stored: StoredRun, published: Sequence[PublishedRun] = (), earlier: BenchRun | None = None
-) -> str:
-    """`earlier`: a run to compare it with."""
-    stored = replace(stored, run=sanitize(stored.run))
-    run, data = stored.run, ReportData.of(stored, published)
-    drawings = [
-        *(chart(data, f"chart{number}") for number, chart in enumerate(_CHARTS, 1)),
-        *host_over_time(run.beside),
-        charts.failures(data, "failures"),
-    ]
-    body = [
-        *_summary(stored),
-        *_subject(run),
-        *_figures(run.figures),
-        *(part for chart in drawings for part in _chart(chart)),
-        *_sources(published),
-    ]
-    if earlier:
-        body += _comparison(compare(StoredRun(sanitize(earlier)), replace(stored, samples=())))
-    return document(f"{run.subject.model}: bench {run.id}", [*body, *_notes(run)])
-
-
-def _summary(stored: StoredRun) -> Iterator[Markup]:
-    run = stored.run
-    yield element("h1", f"How fast is {run.subject.model}?")
-    title = run.subject.host.get("title")
-    host = f" on {title}" if title else ""
-    yield element("p", f"{_engine(run) or 'unknown engine'}{host}, {_time(run.began)}, run {run.id}", "quiet")
-    if stored.origin != "measured here":
-        yield element("p", f"Not measured here: {stored.origin}, from {stored.source}.", "alert")
-    if any("made up" in note for note in run.notes):
-        yield element("p", "These figures are made up: nothing was measured.", "alert")
-    yield element("h2", "Summary")
-    lines = (f"<li><b>{_KINDS[line.kind]}</b> {escape_text(line.text, 1000)}</li>" for line in verdict(run))
-    yield Markup("\n".join(['<ul class="verdict">', *lines, "</ul>"]))
-
-
-def _time(began: str) -> str:
-    return f"{began[:16].replace('T', ' ')} UTC" if began.endswith(("+00:00", "Z")) else began
-
-
-def _engine(run: BenchRun) -> str:
-    return " ".join(filter(None, (run.subject.engine, run.subject.version)))
-
-
-def _subject(run: BenchRun) -> Iterator[Markup]:
-    subject, settings = run.subject, run.settings
-    rows = {
-        "model": subject.model,
-        "engine": _engine(run) or _UNKNOWN,
-        "image": str(subject.launch.get("image") or "none or unknown"),
-        "image digest": subject.image_digest or _UNKNOWN,
-        "launch": subject.launch_key or _UNKNOWN,
-        "host": _host(subject.host) or _UNKNOWN,
-        "address": subject.url,
-        "began": _time(run.began),
-        "thinking": {True: "on", False: "off", None: "default of the server"}[settings.thinking],
-        "temperature": _UNKNOWN if settings.temperature is None else f"{settings.temperature:g}",
-        "max_num_seqs": _UNKNOWN if settings.max_num_seqs is None else f"{settings.max_num_seqs:,}",
-        "answers": "of the requested length" if settings.ignores_eos else "end where the model ends them",
-        "seed": str(settings.seed),
-        "target": ", ".join(f"{name} {value:g}" for name, value in settings.target.items()) or "none",
-        "client": tables.client_cost(run.client),
-    }
-    yield element("h2", "What was measured")
-    yield table((), list(rows.items()))
-    if launch := list(_launch(subject.launch)):
-        yield element("h3", "How it was started")
-        yield table(("setting", "value"), launch, _MAX_FLAGS)
-
-
-def _host(host: Mapping[str, Any]) -> str:
-    memory, bandwidth, gpus = map(host.get, ("memory_total_bytes", "bandwidth_bytes_per_s", "gpus"))
-    facts = [
-        str(host.get("title") or host.get("name") or ""),
-        f"{host['cores']} cores" if isinstance(host.get("cores"), int) else "",
-        show_bytes(memory) if isinstance(memory, int) else "",
-        f"{bandwidth / 1e9:.0f} GB/s" if is_number(bandwidth) else "",
-        *(map(str, gpus[:16]) if isinstance(gpus, list | tuple) else ()),
-    ]
-    return ", ".join(filter(None, facts))
-
-
-def _launch(launch: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for kind, prefix in (("flags", "--"), ("env", "")):
-        settings = launch.get(kind)
-        for name, value in settings.items() if isinstance(settings, Mapping) else ():
-            is_switch = value is None or isinstance(value, bool)
-            yield f"{prefix}{name}", {True: "on", False: "off", None: ""}[value] if is_switch else str(value)
-    start = launch.get("start")
-    if isinstance(start, list | tuple):
-        yield "command", " ".join(map(str, start[:200]))
-
-
-_Column = tuple[str, Callable[[PointFigures], str]]
+"""The kind of a line of the summary -> the word before it."""
 _COLUMNS: tuple[_Column, ...] = (
     ("load", lambda f: tables.load(f.point)),
     ("decode tok/s", lambda f: tables.figure(f.decode_tokens_per_s)),
@@ -285,9 +103,111 @@ _MORE_COLUMNS: tuple[_Column, ...] = (
     ("decode tok/s, cold", lambda f: number(f.cold.get("decode_tokens_per_s"))),
     ("decode tok/s by the engine's own clock", lambda f: number(f.server.get("decode_tokens_per_s"))),
 )
+"""Of a second table, which keeps both narrow enough to read."""
 
 
-def _figures(every: Sequence[PointFigures]) -> Iterator[Markup]:
+def report_page(
+    stored: StoredRun, published: Sequence[PublishedRun] = (), earlier: BenchRun | None = None
+) -> str:
+    """The page of a run. `published` are rows of others to draw beside it, `earlier` a run to compare it
+    with."""
+    stored = replace(stored, run=sanitize(stored.run))
+    run, data = stored.run, ReportData.of(stored, published)
+    drawings = [
+        *(chart(data, f"chart{number}") for number, chart in enumerate(_CHARTS, 1)),
+        *host_over_time(run.beside),
+        charts.failures(data, "failures"),
+    ]
+    body = [
+        *_write_summary(stored),
+        *_write_subject(run),
+        *_write_figures(run.figures),
+        *(part for chart in drawings for part in _write_chart(chart)),
+        *_write_sources(published),
+    ]
+    if earlier:
+        body += _write_comparison(compare(StoredRun(sanitize(earlier)), replace(stored, samples=())))
+    return document(f"{run.subject.model}: bench {run.id}", [*body, *_write_notes(run)])
+
+
+def published_rows(run: BenchRun) -> tuple[PublishedRun, ...]:
+    """What others published about the same checkpoint in the same engine."""
+    launch = run.subject.launch
+    sparks = launch.get("sparks")
+    model, engine = str(launch.get("model") or run.subject.model), run.subject.engine or ""
+    return published_runs.runs_of(model, engine, sparks if isinstance(sparks, int) else 1)
+
+
+def _write_summary(stored: StoredRun) -> Iterator[Markup]:
+    run = stored.run
+    yield element("h1", f"How fast is {run.subject.model}?")
+    title = run.subject.host.get("title")
+    host = f" on {title}" if title else ""
+    yield element(
+        "p",
+        f"{_name_engine(run) or 'unknown engine'}{host}, {_format_time(run.began)}, run {run.id}",
+        "quiet",
+    )
+    if stored.origin != "measured here":
+        yield element("p", f"Not measured here: {stored.origin}, from {stored.source}.", "alert")
+    if any("made up" in note for note in run.notes):
+        yield element("p", "These figures are made up: nothing was measured.", "alert")
+    yield element("h2", "Summary")
+    lines = (f"<li><b>{_KINDS[line.kind]}</b> {escape_text(line.text, 1000)}</li>" for line in verdict(run))
+    yield Markup("\n".join(['<ul class="verdict">', *lines, "</ul>"]))
+
+
+def _write_subject(run: BenchRun) -> Iterator[Markup]:
+    subject, settings = run.subject, run.settings
+    rows = {
+        "model": subject.model,
+        "engine": _name_engine(run) or _UNKNOWN,
+        "image": str(subject.launch.get("image") or "none or unknown"),
+        "image digest": subject.image_digest or _UNKNOWN,
+        "launch": subject.launch_key or _UNKNOWN,
+        "host": _describe_host(subject.host) or _UNKNOWN,
+        "address": subject.url,
+        "began": _format_time(run.began),
+        "thinking": {True: "on", False: "off", None: "default of the server"}[settings.thinking],
+        "temperature": _UNKNOWN if settings.temperature is None else f"{settings.temperature:g}",
+        "max_num_seqs": _UNKNOWN if settings.max_num_seqs is None else f"{settings.max_num_seqs:,}",
+        "answers": "of the requested length" if settings.ignores_eos else "end where the model ends them",
+        "seed": str(settings.seed),
+        "target": ", ".join(f"{name} {value:g}" for name, value in settings.target.items()) or "none",
+        "client": tables.client_cost(run.client),
+    }
+    yield element("h2", "What was measured")
+    yield table((), list(rows.items()))
+    if launch := list(_list_settings(subject.launch)):
+        yield element("h3", "How it was started")
+        yield table(("setting", "value"), launch, _MAX_FLAGS)
+
+
+def _describe_host(host: Mapping[str, Any]) -> str:
+    memory, bandwidth, gpus = map(host.get, ("memory_total_bytes", "bandwidth_bytes_per_s", "gpus"))
+    facts = [
+        str(host.get("title") or host.get("name") or ""),
+        f"{host['cores']} cores" if isinstance(host.get("cores"), int) else "",
+        show_bytes(memory) if isinstance(memory, int) else "",
+        f"{bandwidth / 1e9:.0f} GB/s" if is_number(bandwidth) else "",
+        *(map(str, gpus[:16]) if isinstance(gpus, list | tuple) else ()),
+    ]
+    return ", ".join(filter(None, facts))
+
+
+def _list_settings(launch: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Flags, variables and the command, as rows of a table."""
+    for kind, prefix in (("flags", "--"), ("env", "")):
+        settings = launch.get(kind)
+        for name, value in settings.items() if isinstance(settings, Mapping) else ():
+            is_switch = value is None or isinstance(value, bool)
+            yield f"{prefix}{name}", {True: "on", False: "off", None: ""}[value] if is_switch else str(value)
+    start = launch.get("start")
+    if isinstance(start, list | tuple):
+        yield "command", " ".join(map(str, start[:200]))
+
+
+def _write_figures(every: Sequence[PointFigures]) -> Iterator[Markup]:
     yield element("h2", "All figures")
     if not every:
         yield element("p", "There are none.")
@@ -305,7 +225,7 @@ def _figures(every: Sequence[PointFigures]) -> Iterator[Markup]:
     )
 
 
-def _chart(chart: ChartSection) -> Iterator[Markup]:
+def _write_chart(chart: ChartSection) -> Iterator[Markup]:
     is_subsection = chart.svg and not chart.head
     yield element("h3" if is_subsection else "h2", chart.title)
     if chart.svg:
@@ -318,7 +238,7 @@ def _chart(chart: ChartSection) -> Iterator[Markup]:
         yield table(chart.head, chart.rows)
 
 
-def _sources(published: Sequence[PublishedRun]) -> Iterator[Markup]:
+def _write_sources(published: Sequence[PublishedRun]) -> Iterator[Markup]:
     sources = published_runs.run_sources()
     rows = [
         f'<li><a href="{(url := escape_text(sources[name].url))}" rel="noreferrer">{url}</a>, '
@@ -331,7 +251,7 @@ def _sources(published: Sequence[PublishedRun]) -> Iterator[Markup]:
         yield Markup("\n".join(["<ul>", *rows, "</ul>"]))
 
 
-def _comparison(comparison: Comparison) -> Iterator[Markup]:
+def _write_comparison(comparison: Comparison) -> Iterator[Markup]:
     yield element("h2", f"Compared with run {comparison.first}")
     if comparison.why_not:
         reasons = tables.join_words(f"{name} ({values})" for name, values in comparison.why_not)
@@ -354,7 +274,7 @@ def _comparison(comparison: Comparison) -> Iterator[Markup]:
         yield bullets(comparison.notes)
 
 
-def _notes(run: BenchRun) -> Iterator[Markup]:
+def _write_notes(run: BenchRun) -> Iterator[Markup]:
     yield element("h2", "Notes")
     of_loads = (f"{tables.load(f.point)}: {note}" for f in run.figures for note in f.notes)
     notes = [*run.notes, *of_loads]
@@ -363,25 +283,33 @@ def _notes(run: BenchRun) -> Iterator[Markup]:
         yield element("p", f"Planned from: {why}", "quiet")
 
 
+def _format_time(began: str) -> str:
+    return f"{began[:16].replace('T', ' ')} UTC" if began.endswith(("+00:00", "Z")) else began
+
+
+def _name_engine(run: BenchRun) -> str:
+    return " ".join(filter(None, (run.subject.engine, run.subject.version)))
+
+
 # --- the history ---
 # A step in a line is a change of engine, image, settings or host, or a fault: every point has the run to look
 # at. Runs that were reported by others or by another tool are hollow markers, and are joined to nothing.
 
 _DAY_S = 86_400
-_Dated = tuple[datetime, BenchRun]
 
 
 def history_page(runs: Sequence[StoredRun]) -> str:
+    """The page of many runs: the decode speed of each load over time, model by model."""
     by_model: dict[str, list[StoredRun]] = defaultdict(list)
     for stored in runs:
         by_model[stored.run.subject.model].append(replace(stored, run=sanitize(stored.run)))
     body = [element("h1", "Speed over time")]
     for index, (model, own) in enumerate(sorted(by_model.items()), 1):
-        body += [element("h2", model), *_model(own, f"history{index}")]
+        body += [element("h2", model), *_write_model(own, f"history{index}")]
     return document("Speed over time", body)
 
 
-def _model(runs: Sequence[StoredRun], name: str) -> Iterator[Markup]:
+def _write_model(runs: Sequence[StoredRun], name: str) -> Iterator[Markup]:
     dated = [(began, stored) for stored in runs if (began := _parse_time(stored.run.began))]
     measured = sorted(((began, s.run) for began, s in dated if s.is_own), key=lambda pair: pair[0])
     reported = sorted(((began, s.run) for began, s in dated if not s.is_own), key=lambda pair: pair[0])
@@ -389,7 +317,7 @@ def _model(runs: Sequence[StoredRun], name: str) -> Iterator[Markup]:
         yield element("p", "No run of it has a date and a decode speed.")
         return
     first = min(began for began, _ in (*measured, *reported))
-    series = [*_series(measured, first), *_series(reported, first, "reported: ", "hollow")]
+    series = [*_make_series(measured, first), *_make_series(reported, first, "reported: ", "hollow")]
     # Loads that were measured most often come first: only six are drawn.
     series.sort(key=lambda each: (each.kind == "hollow", -len(each.points)))
     days = Axis(f"days since {first:%Y-%m-%d %H:%M} UTC")
@@ -400,9 +328,10 @@ def _model(runs: Sequence[StoredRun], name: str) -> Iterator[Markup]:
     yield table(*plot.table())
 
 
-def _series(
+def _make_series(
     runs: Sequence[_Dated], first: datetime, prefix: str = "", kind: Literal["marker", "hollow"] = "marker"
 ) -> Iterator[Series]:
+    """A line for each load: its decode speed by days since `first`."""
     loads: dict[str, list[DataPoint]] = defaultdict(list)
     for began, run in runs:
         days = (began - first).total_seconds() / _DAY_S
@@ -422,3 +351,102 @@ def _parse_time(began: str) -> datetime | None:
     except ValueError:
         return None
     return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+# --- impossible numbers ---
+
+_MAX_NUMBER = 1e12
+"""A larger number in a file is no figure of a benchmark."""
+_MAX_RELATIVE_WIDTH = 50
+"""An interval that reaches beyond this multiple of its figure says nothing."""
+
+
+def sanitize(run: BenchRun) -> BenchRun:
+    """A run without loads of impossible size, non-finite values and rates of zero; a note says what was
+    dropped."""
+    figures = tuple(_sanitize_figures(load) for load in run.figures if _is_possible(load.point))
+    dropped = len(run.figures) - len(figures)
+    notes = (f"{dropped} loads of impossible size are left out",) if dropped else ()
+    return replace(run, figures=figures, client=_keep_possible(run.client), notes=(*run.notes, *notes))
+
+
+def _is_possible(point: Point) -> bool:
+    counts = (point.users, point.prompt_tokens, point.answer_tokens, point.turns, point.shared_tokens + 1)
+    rate = 1.0 if point.rate_per_s is None else point.rate_per_s
+    return all(0 < count < _MAX_NUMBER for count in (*counts, rate))
+
+
+def _sanitize_figures(figures: PointFigures) -> PointFigures:
+    changed: dict[str, Any] = {}
+    for field in fields(figures):
+        value = getattr(figures, field.name)
+        if isinstance(value, MeasuredFigure):
+            is_ordered = (
+                -_MAX_NUMBER < value.low <= value.value <= value.high <= _MAX_RELATIVE_WIDTH * value.value
+            )
+            is_sized = 1 / _MAX_NUMBER < value.value < _MAX_NUMBER and 0 < value.n < _MAX_NUMBER
+            changed[field.name] = value if is_ordered and is_sized else None
+        elif isinstance(value, float) or field.name == "preemptions":
+            changed[field.name] = value if value is not None and 0 <= value < _MAX_NUMBER else None
+        elif isinstance(value, Mapping):
+            changed[field.name] = _keep_possible(value)
+    return replace(figures, **changed)
+
+
+def _keep_possible(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Only the values that are possible numbers."""
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, int | float) and 0 <= value < _MAX_NUMBER
+    }
+
+
+# --- parts of a page ---
+
+
+def document(title: str, body: Iterable[Markup]) -> str:
+    """A page with this body; its policy forbids scripts and anything from elsewhere."""
+    policy = escape_text("default-src 'none'; style-src 'unsafe-inline'")
+    head = (
+        '<!DOCTYPE html>\n<html xmlns="http://www.w3.org/1999/xhtml" lang="en">\n<head>\n'
+        '<meta charset="utf-8"/>\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}"/>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
+        f"<title>{escape_text(title)}</title>\n<style>{_CSS}</style>\n</head>\n<body>\n<main>"
+    )
+    return "\n".join([head, *body, "</main>\n</body>\n</html>\n"])
+
+
+def element(tag: str, text: str, style_class: str = "") -> Markup:
+    """An element that holds an escaped text."""
+    attribute = f' class="{style_class}"' if style_class else ""
+    return Markup(f"<{tag}{attribute}>{escape_text(text, 1000)}</{tag}>")
+
+
+def bullets(entries: Sequence[str], limit: int = 60) -> Markup:
+    """A list of escaped texts."""
+    shown = [*entries[:limit], *([f"and {len(entries) - limit:,} more"] if len(entries) > limit else [])]
+    lines = "\n".join(f"<li>{escape_text(entry, 600)}</li>" for entry in shown)
+    return Markup(f"<ul>\n{lines}\n</ul>")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], limit: int = 200) -> Markup:
+    """A table of escaped texts; the first cell of a row is its heading."""
+    columns = "".join(f'<th scope="col">{escape_text(name)}</th>' for name in head)
+    top = f"<thead><tr>{columns}</tr></thead>" if head else ""
+    lines = [
+        f'<tr><th scope="row"{_fill_cell(row[0])}</th>'
+        f"{''.join(f'<td{_fill_cell(cell)}</td>' for cell in row[1:])}</tr>"
+        for row in rows[:limit]
+    ]
+    body = "\n".join(["<tbody>", *lines, "</tbody>"])
+    left_out = f"<p>{len(rows) - limit:,} more rows are left out.</p>" if len(rows) > limit else ""
+    return Markup(f'<div class="wide"><table>{top}{body}</table></div>{left_out}')
+
+
+def _fill_cell(text: str) -> str:
+    """The end of a tag and the text of its cell. Long text may wrap anywhere, so that the table stays inside
+    the page."""
+    wraps = ' class="long"' if len(text) > 32 else ""
+    return f"{wraps}>{escape_text(text, _MAX_CELL)}"

@@ -1,44 +1,21 @@
-"""Figures and loads as text, the same in every table, chart and sentence of bench; and runs as text to share:
-CSV, Markdown for an issue, and the tables of llama-benchy. Pure.
-
-Nothing names the user or the machine's address. Text that a server chose is made harmless: a cell of a
-spreadsheet never begins a formula, and Markdown gets no markup.
-"""
+"""Figures and loads as text, the same in every table, chart and sentence of bench. Pure."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from math import isfinite
-from statistics import fmean, pstdev
-from typing import Any
 
-from firesteel.bench.measurements import (
-    BenchRun,
-    FoundLoad,
-    MeasuredFigure,
-    Point,
-    PointFigures,
-    RequestSample,
-    StoredRun,
-)
-from firesteel.bench.results.figures import (
-    RepetitionSamples,
-    by_repetition,
-    decode_tokens_per_s,
-    ttft_ms,
-)
-from firesteel.errors import UsageError, printable
+from firesteel.bench.measurements import FoundLoad, MeasuredFigure, Point
 from firesteel.units import Band
 
 _MAX_PLAIN = 1e9
+"""A larger figure is shown as a power of ten, since it would not fit into a column."""
+_TARGETS = {"ttft_ms": "the first token within", "inter_token_ms": "a token every"}
+"""How a limit of this measure begins in a sentence."""
 
 
 def number(value: float | None, form: str = "") -> str:
-    """As in the table of `firesteel bench`, or in the given format; a dash where it is unknown."""
+    """A figure as the table of `firesteel bench` shows it, or in the given format; a dash if unknown."""
     if value is None or not isfinite(value):
         return "-"
     if form:
@@ -57,33 +34,27 @@ def figure(measured: MeasuredFigure | None) -> str:
 
 
 def band(planned: Band) -> str:
+    """`53.8 (48.1 to 59.0)`"""
     return f"{number(planned.expected)} ({number(planned.low)} to {number(planned.high)})"
 
 
+def load(point: Point) -> str:
+    """`prose, 4 users, 2,048 + 256`: kind of text, users, tokens of the prompt and of the answer."""
+    return f"{point.text_label}, {users(point)}, {tokens(point)}"
+
+
 def users(point: Point) -> str:
+    """`4 users`, or the rate at which requests arrive."""
     if point.rate_per_s is not None:
         return f"{point.rate_per_s:g} requests/s"
     return "1 user" if point.users == 1 else f"{point.users:,} users"
 
 
 def tokens(point: Point) -> str:
-    """Tokens of the prompt and of the answer."""
+    """`2,048 + 256`: tokens of the prompt and of the answer."""
     shared = f" ({point.shared_tokens:,} shared)" if point.shared_tokens else ""
     turns = f", {point.turns} turns" if point.turns > 1 else ""
     return f"{point.depth:,} + {point.answer_tokens:,}{shared}{turns}"
-
-
-def load(point: Point) -> str:
-    return f"{point.text_label}, {users(point)}, {tokens(point)}"
-
-
-def join_words(words: Iterable[str]) -> str:
-    """`a, b and c`"""
-    *first, last = [*words] or [""]
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-_TARGETS = {"ttft_ms": "the first token within", "inter_token_ms": "a token every"}
 
 
 def target(limits: Mapping[str, float]) -> str:
@@ -126,225 +97,7 @@ def client_cost(client: Mapping[str, float]) -> str:
     return ", ".join(filter(None, parts))
 
 
-# --- runs to share ---
-# llama-benchy's JSON and CSV as 0.4.0 writes them: https://github.com/eugr/llama-benchy. What Spark Arena
-# takes is that CSV together with a recipe of sparkrun, which uploads both (https://github.com/spark-arena/sparkrun,
-# src/sparkrun/arena). All seen 2026-11-16.
-
-_FIGURES: Mapping[str, Callable[[PointFigures], MeasuredFigure | None]] = {
-    "decode_tokens_per_s": lambda f: f.decode_tokens_per_s,
-    "total_tokens_per_s": lambda f: f.total_tokens_per_s,
-    "prefill_tokens_per_s": lambda f: f.prefill_tokens_per_s,
-    "ttft_mean_ms": lambda f: f.ttft_mean_ms,
-}
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_MARKUP = re.compile(r"([\\`*_\[\]<>#|~&$])")
-_MENTION = re.compile(r"@(?=\w)")
-
-
-FORMATS: Mapping[str, Callable[[Sequence[StoredRun], str], str]] = {
-    "csv": lambda runs, version: csv_text(runs),
-    "markdown": lambda runs, version: "\n".join(markdown_text(stored, version) for stored in runs),
-    "llama-benchy": lambda runs, version: benchy_json(_only(runs), version),
-    "llama-benchy-csv": lambda runs, version: benchy_csv(_only(runs)),
-}
-"""The text of these runs, measured with this version of firesteel."""
-
-
-def _only(runs: Sequence[StoredRun]) -> StoredRun:
-    if len(runs) != 1:
-        raise UsageError("a file of llama-benchy holds one run", next="firesteel bench export last")
-    return runs[0]
-
-
-def csv_text(runs: Iterable[StoredRun]) -> str:
-    """A line for each load; an unknown figure is an empty cell."""
-    rows = [_csv_row(stored, figures) for stored in runs for figures in stored.run.figures]
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]) if rows else ["run"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
-    return out.getvalue()
-
-
-def _cell(value: object) -> object:
-    """A text that begins like a formula gets a quote before it, as spreadsheets expect."""
-    if not isinstance(value, str):
-        return value
-    text = printable(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
-
-
-def _csv_row(stored: StoredRun, figures: PointFigures) -> dict[str, object]:
-    run, point = stored.run, figures.point
-    row: dict[str, object] = {
-        "run": run.id, "began": run.began, "origin": stored.origin, "model": run.subject.model,
-        "engine": run.subject.engine, "version": run.subject.version, "shape": point.shape,
-        "text": point.text_label, "users": point.users if point.rate_per_s is None else None,
-        "rate_per_s": point.rate_per_s, "prompt_tokens": point.prompt_tokens,
-        "shared_tokens": point.shared_tokens, "answer_tokens": point.answer_tokens, "turns": point.turns,
-    }  # fmt: skip
-    for name, read in _FIGURES.items():
-        found = read(figures)
-        row[name] = found.value if found else None
-        has_interval = found is not None and found.n > 1
-        row[f"{name}_low"] = found.low if found and has_interval else None
-        row[f"{name}_high"] = found.high if found and has_interval else None
-    for name, values in (("ttft", figures.ttft_ms), ("inter_token", figures.inter_token_ms)):
-        row |= {f"{name}_{p}_ms": values.get(p) for p in ("p50", "p90", "p99")}
-    return row | {
-        "repetitions": figures.repetitions, "requests": figures.samples,
-        "failed": sum(figures.wrong.values()), "goodput_per_s": figures.goodput_per_s,
-        "joules_per_token": figures.joules_per_token, "accepted_per_step": figures.accepted_per_step,
-    }  # fmt: skip
-
-
-# --- Markdown ---
-
-_COLUMNS: tuple[tuple[str, Callable[[PointFigures], str]], ...] = (
-    ("load", lambda f: load(f.point)),
-    ("decode tok/s", lambda f: figure(f.decode_tokens_per_s)),
-    ("total tok/s", lambda f: figure(f.total_tokens_per_s)),
-    ("TTFT ms", lambda f: figure(f.ttft_mean_ms)),
-    ("p99", lambda f: number(f.ttft_ms.get("p99"))),
-    ("prefill tok/s", lambda f: figure(f.prefill_tokens_per_s)),
-    ("n", lambda f: str(f.repetitions)),
-    ("failed", lambda f: str(sum(f.wrong.values()))),
-)
-
-
-def markdown_text(stored: StoredRun, version: str) -> str:
-    """A table and its notes, to paste into an issue."""
-    run = stored.run
-    known = [(name, cell) for name, cell in _COLUMNS if any(cell(f).strip("-0") for f in run.figures)]
-    lines = [f"### {_plain(run.subject.model)}", "", _about(run), ""]
-    if stored.origin != "measured here":
-        lines += ["Not measured here: reported by others or by another tool.", ""]
-    lines += [f"| {' | '.join(name for name, _ in known)} |", f"|{'---|' * len(known)}"]
-    lines += [f"| {' | '.join(_plain(cell(f)) for _, cell in known)} |" for f in run.figures]
-    notes = [found_text(found, run.settings.target) for found in run.found]
-    notes += [f"{load(f.point)}: {note}" for f in run.figures for note in f.notes]
-    lines += ["", *(f"- {_plain(note)}" for note in [*notes, *run.notes])]
-    lines += ["", f"Measured with firesteel {version}: ± is a 95 % interval over n repetitions."]
-    return "\n".join(lines) + "\n"
-
-
-def _about(run: BenchRun) -> str:
-    subject, settings = run.subject, run.settings
-    temperature = settings.temperature
-    facts = [
-        " ".join(filter(None, (subject.engine, subject.version))) or "unknown engine",
-        str(subject.host.get("title") or ""),
-        "" if temperature is None else f"temperature {temperature:g}",
-        {True: "thinking on", False: "thinking off", None: ""}[settings.thinking],
-        run.began[:16].replace("T", " "),
-        f"run {run.id}",
-    ]
-    return ", ".join(_plain(fact) for fact in facts if fact)
-
-
-def _plain(text: str) -> str:
-    """Without markup, links, mentions and line ends."""
-    text = _MENTION.sub("(at)", printable(" ".join(text.split())))  # an escaped @ still notifies a user
-    return _MARKUP.sub(r"\\\1", text)
-
-
-# --- llama-benchy ---
-
-_CSV_COLUMNS = (
-    "t_s", "t_s_req", "peak_ts", "peak_ts_req", "ttfr", "est_ppt", "e2e_ttft",
-)  # fmt: skip
-
-
-def benchy_json(stored: StoredRun, version: str) -> str:
-    """As llama-benchy writes it; its `version` says that firesteel measured."""
-    run = stored.run
-    loads = list(_benchy_loads(stored))
-    document = {
-        "version": f"firesteel {version}",
-        "timestamp": run.began[:19].replace("T", " ") + "Z",
-        "latency_mode": "none",
-        "latency_ms": 0.0,
-        "model": run.subject.model,
-        "prefix_caching_enabled": any(figures.point.shared_tokens for figures, _ in loads),
-        "max_concurrency": max((figures.point.users for figures, _ in loads), default=1),
-        "benchmarks": [_benchy_entry(figures, values) for figures, values in loads],
-    }
-    return json.dumps(document, indent=2) + "\n"
-
-
-def _benchy_loads(stored: StoredRun) -> Iterator[tuple[PointFigures, dict[str, list[float]]]]:
-    """Loads that llama-benchy knows: a fixed number of users, one turn, generated text."""
-    for index, figures in enumerate(stored.run.figures):
-        point = figures.point
-        if point.rate_per_s is None and point.turns == 1 and not point.prompts:
-            own = [sample for sample in stored.samples if sample.point == index]
-            yield figures, _benchy_values(list(by_repetition(point, own).values()), point.users)
-
-
-def _benchy_values(repetitions: Sequence[RepetitionSamples], users: int) -> dict[str, list[float]]:
-    """By its definitions: a prompt's rate is its tokens over the wait for the first. What we do not measure
-    (peaks, prompts of a batch) stays unknown."""
-
-    def each(read: Callable[[RequestSample], float | None]) -> list[float]:
-        return [v for r in repetitions for sample in r.counted if (v := read(sample)) is not None]
-
-    def prompt_rate(sample: RequestSample) -> float | None:
-        wait_ms = ttft_ms(sample)
-        return 1000 * sample.prompt_tokens / wait_ms if sample.prompt_tokens and wait_ms else None
-
-    decode, prefill = each(decode_tokens_per_s), each(prompt_rate)
-    totals = [total for r in repetitions if (total := r.total_tokens_per_s()) is not None]
-    return {
-        "pp_throughput": prefill if users == 1 else [],
-        "pp_req_throughput": prefill,
-        "tg_throughput": decode if users == 1 else totals,
-        "tg_req_throughput": decode,
-        "ttfr": each(ttft_ms),
-        "est_ppt": each(ttft_ms),
-        "e2e_ttft": each(ttft_ms),
-    }
-
-
-def _benchy_entry(figures: PointFigures, values: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    point = figures.point
-    metrics = {name: _metric(found) for name, found in values.items()}
-    return {
-        "concurrency": point.users,
-        "context_size": point.shared_tokens,
-        "prompt_size": point.prompt_tokens,
-        "response_size": point.answer_tokens,
-        "is_context_prefill_phase": False,
-        **metrics,
-        "peak_throughput": None,
-        "peak_req_throughput": None,
-        "throughput_over_time": None,
-        "requests_throughput_over_time": None,
-    }
-
-
-def _metric(values: Sequence[float]) -> dict[str, Any] | None:
-    return {"mean": fmean(values), "std": pstdev(values), "values": list(values)} if values else None
-
-
-def benchy_csv(stored: StoredRun) -> str:
-    """Two lines for each load: reading the prompt, and generating."""
-    out = io.StringIO()
-    columns = [f"{name}_{part}" for name in _CSV_COLUMNS for part in ("mean", "std")]
-    writer = csv.DictWriter(out, ["model", "test_name", *columns], lineterminator="\n")
-    writer.writeheader()
-    for figures, values in _benchy_loads(stored):
-        point = figures.point
-        depth = f" @ d{point.shared_tokens}" if point.shared_tokens else ""
-        ends = f"{depth} (c{point.users})"
-        reading = {"t_s": "pp_throughput", "t_s_req": "pp_req_throughput"} | {
-            name: name for name in ("ttfr", "est_ppt", "e2e_ttft")
-        }
-        generating = {"t_s": "tg_throughput", "t_s_req": "tg_req_throughput"}
-        for test, names in (
-            (f"pp{point.prompt_tokens}{ends}", reading), (f"tg{point.answer_tokens}{ends}", generating),
-        ):  # fmt: skip
-            metrics = {column: _metric(values[name]) for column, name in names.items()}
-            cells = {f"{c}_{part}": m[part] for c, m in metrics.items() if m for part in ("mean", "std")}
-            writer.writerow({"model": _cell(stored.run.subject.model), "test_name": test, **cells})
-    return out.getvalue()
+def join_words(words: Iterable[str]) -> str:
+    """`a, b and c`"""
+    *first, last = [*words] or [""]
+    return f"{', '.join(first)} and {last}" if first else last

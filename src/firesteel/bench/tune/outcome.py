@@ -22,35 +22,15 @@ from firesteel.run.events import Event as RunEvent
 from firesteel.values import Value, replace
 
 _TUNED_SUFFIX = "-tuned"
-
-
-def tuned_name(name: str) -> str:
-    """A recipe that was tuned before keeps its name, and its file is overwritten."""
-    return name if name.endswith(_TUNED_SUFFIX) else f"{name}{_TUNED_SUFFIX}"
-
-
-def recipe_text(base: Recipe, best: Proposal, why: Mapping[str, str], note: str) -> str:
-    """`why`: the reason of each flag that was changed."""
-    tuned = replace(
-        recipe_of_launch(base, best, why),
-        name=tuned_name(base.name),
-        title=f"{base.title}, tuned here",
-        status="measured",
-        quality=(),
-        corrects=(),
-        note=note,
-    )
-    return dump_recipe(tuned)
-
-
-# --- sentences ---
-
+"""What the name of a tuned recipe ends with."""
 _MIN_GAIN = 0.02
-"""A gain that is smaller than this is none: it is not worth another measurement."""
+"""A smaller gain is not worth another measurement."""
+_FASTER_START = 0.9
+"""A start must take less than this share of the other to be better; smaller differences are chance."""
 
 
 class DraftRow(Value):
-    """With drafting against without, for one kind of text and number of users."""
+    """How fast it is with and without drafting, for one kind of text and number of users."""
 
     text: str
     users: int
@@ -59,83 +39,54 @@ class DraftRow(Value):
     difference: FigureDifference
 
 
-def compare_drafting(drafting: Trial, plain: Trial) -> tuple[DraftRow, ...]:
-    plain_rates = {(text, users): rates for text, users, rates in plain.rows}
-    rows = []
-    for text, users, rates in drafting.rows:
-        others = plain_rates.get((text, users))
-        if rates and others:
-            rows.append(DraftRow(text, users, fmean(rates), fmean(others), compare_values(rates, others)))
-    return tuple(rows)
+class SpacePlanned(Value):
+    """It is known what can be tried."""
+
+    space: SearchSpace
+    refused: tuple[tuple[dict[str, str], str], ...]
+    """Single changes that are never tried, with the reason."""
 
 
-def drafting_text(rows: Sequence[DraftRow]) -> tuple[str, ...]:
-    """One sentence per kind of text: from how many users on it loses, or up to how many it gains."""
-    texts = dict.fromkeys(row.text for row in rows)
-    return tuple(_text_advice(text, [row for row in rows if row.text == text]) for text in texts)
+class TrialStarted(Value):
+    """A setting is about to be started."""
+
+    number: int
+    role: Role
+    changes: dict[str, str]
 
 
-def _text_advice(text: str, rows: Sequence[DraftRow]) -> str:
-    ordered = sorted(rows, key=lambda row: row.users)
-    loses = [row for row in ordered if row.difference.verdict == "slower"]
-    gains = [row for row in ordered if row.difference.verdict == "faster"]
-    if loses:
-        first = loses[0]
-        also = f", and gains up to {gains[-1].users}" if gains and gains[-1].users < first.users else ""
-        ratio = f"{first.difference.ratio:.2f} x there"
-        return f"{text}: drafting loses from {_users(first.users)} on ({ratio}){also}"
-    if gains:
-        ratios = [row.difference.ratio for row in gains]
-        return (
-            f"{text}: drafting gains up to {_users(ordered[-1].users)}, the most that were tried "
-            f"({min(ratios):.2f} to {max(ratios):.2f} x)"
-        )
-    return f"{text}: no difference seen with drafting"
+class TrialFinished(Value):
+    """A setting was measured, or could not be."""
+
+    number: int
+    trial: Trial
+    changes: dict[str, str]
 
 
-def _users(count: int) -> str:
-    return "one user" if count == 1 else f"{count} users"
+class TuneResult(Value):
+    """The last event."""
+
+    journal: Journal
+    space: SearchSpace
+    changes: dict[str, str]
+    """Of the best setting, against the one before."""
+    is_better: bool
+    difference: FigureDifference
+    text: str
+    drafts: tuple[DraftRow, ...] = ()
+    advice: tuple[str, ...] = ()
+    recipe: str | None = None
+    """Its name in the catalog."""
+    recipe_path: Path | None = None
+    running: str | None = None
+    notes: tuple[str, ...] = ()
 
 
-def verdict_text(compared: Sequence[tuple[Mapping[str, str], FigureDifference]]) -> str:
-    """`compared`: what was changed, and how it did against the current setting. The best one comes first,
-    measured again."""
-    if not compared:
-        return "only the current setting could be measured, so nothing is known about others"
-    changes, best = compared[0]
-    if best.verdict == "faster":
-        return f"{_changed(changes)}: {_ratio(best)} as fast as before"
-    open_ones = [(changes, found) for changes, found in compared if not _is_no_better(found)]
-    if not open_ones:
-        return "no setting that was tried is better than the current one; nothing was changed"
-    changes, found = open_ones[0]
-    others = len(open_ones) - 1
-    more = f", nor about {others} {'other' if others == 1 else 'others'}" if others else ""
-    return (
-        f"cannot tell whether {_changed(changes)} is better: {_ratio(found)} as fast as before{more}; "
-        "nothing was changed. A larger --budget measures longer"
-    )
-
-
-def _is_no_better(found: FigureDifference) -> bool:
-    """Slower, or surely not better by as much as would matter."""
-    return found.verdict == "slower" or (found.verdict != "too few" and found.high < 1 + _MIN_GAIN)
-
-
-def _changed(changes: Mapping[str, str]) -> str:
-    return ", ".join(f"{knob} {label}" for knob, label in changes.items())
-
-
-def _ratio(found: FigureDifference) -> str:
-    if found.verdict == "too few":
-        return f"{found.ratio:.2f} x (measured {'once' if found.n == 1 else f'{found.n} times'})"
-    return f"{found.ratio:.2f} x ({found.low:.2f} to {found.high:.2f})"
+Event = RunEvent | RunProgress | SpacePlanned | TrialStarted | TrialFinished | TuneResult
+"""What a tune yields."""
 
 
 # --- what the trials amount to ---
-
-_FASTER_START = 0.9
-"""A start must take less than this share of the other to be better; smaller differences are chance."""
 
 
 def final_difference(journal: Journal, search: Search) -> FigureDifference:
@@ -147,11 +98,23 @@ def final_difference(journal: Journal, search: Search) -> FigureDifference:
 
 
 def drafting_rows(journal: Journal) -> tuple[DraftRow, ...]:
+    """The best setting against its twin; empty unless both were measured at the end."""
     confirm, twin = (next(iter(journal.of(role)), None) for role in ("confirm", "twin"))
     if confirm is None or twin is None or confirm.failed or twin.failed:
         return ()
     drafts = confirm.labels.get(SPECULATION) != OFF
     return compare_drafting(confirm, twin) if drafts else compare_drafting(twin, confirm)
+
+
+def compare_drafting(drafting: Trial, plain: Trial) -> tuple[DraftRow, ...]:
+    """A row for each kind of text and number of users that both trials measured."""
+    plain_rates = {(text, users): rates for text, users, rates in plain.rows}
+    rows = []
+    for text, users, rates in drafting.rows:
+        others = plain_rates.get((text, users))
+        if rates and others:
+            rows.append(DraftRow(text, users, fmean(rates), fmean(others), compare_values(rates, others)))
+    return tuple(rows)
 
 
 def fastest_start(journal: Journal, space: SearchSpace) -> tuple[Setting, str] | None:
@@ -165,6 +128,75 @@ def fastest_start(journal: Journal, space: SearchSpace) -> tuple[Setting, str] |
         return None
     note = f"it starts in {start_s:.0f} s instead of {usual_s:.0f} s; each was started once"
     return space.setting(labels), note
+
+
+# --- sentences ---
+
+
+def verdict_text(compared: Sequence[tuple[Mapping[str, str], FigureDifference]]) -> str:
+    """`compared`: what was changed, and how it did against the current setting. The best one comes first,
+    measured again."""
+    if not compared:
+        return "only the current setting could be measured, so nothing is known about others"
+    changes, best = compared[0]
+    if best.verdict == "faster":
+        return f"{_join_changes(changes)}: {_format_ratio(best)} as fast as before"
+    open_ones = [(changes, found) for changes, found in compared if not _is_no_better(found)]
+    if not open_ones:
+        return "no setting that was tried is better than the current one; nothing was changed"
+    changes, found = open_ones[0]
+    others = len(open_ones) - 1
+    more = f", nor about {others} {'other' if others == 1 else 'others'}" if others else ""
+    return (
+        f"cannot tell whether {_join_changes(changes)} is better: {_format_ratio(found)} as fast as "
+        f"before{more}; nothing was changed. A larger --budget measures longer"
+    )
+
+
+def _is_no_better(found: FigureDifference) -> bool:
+    """Slower, or surely not better by as much as would matter."""
+    return found.verdict == "slower" or (found.verdict != "too few" and found.high < 1 + _MIN_GAIN)
+
+
+def drafting_text(rows: Sequence[DraftRow]) -> tuple[str, ...]:
+    """One sentence per kind of text: from how many users on it loses, or up to how many it gains."""
+    texts = dict.fromkeys(row.text for row in rows)
+    return tuple(_advise_for_text(text, [row for row in rows if row.text == text]) for text in texts)
+
+
+def _advise_for_text(text: str, rows: Sequence[DraftRow]) -> str:
+    ordered = sorted(rows, key=lambda row: row.users)
+    loses = [row for row in ordered if row.difference.verdict == "slower"]
+    gains = [row for row in ordered if row.difference.verdict == "faster"]
+    if loses:
+        first = loses[0]
+        also = f", and gains up to {gains[-1].users}" if gains and gains[-1].users < first.users else ""
+        ratio = f"{first.difference.ratio:.2f} x there"
+        return f"{text}: drafting loses from {_count_users(first.users)} on ({ratio}){also}"
+    if gains:
+        ratios = [row.difference.ratio for row in gains]
+        return (
+            f"{text}: drafting gains up to {_count_users(ordered[-1].users)}, the most that were tried "
+            f"({min(ratios):.2f} to {max(ratios):.2f} x)"
+        )
+    return f"{text}: no difference seen with drafting"
+
+
+def _count_users(count: int) -> str:
+    return "one user" if count == 1 else f"{count} users"
+
+
+def _join_changes(changes: Mapping[str, str]) -> str:
+    return ", ".join(f"{knob} {label}" for knob, label in changes.items())
+
+
+def _format_ratio(found: FigureDifference) -> str:
+    if found.verdict == "too few":
+        return f"{found.ratio:.2f} x (measured {'once' if found.n == 1 else f'{found.n} times'})"
+    return f"{found.ratio:.2f} x ({found.low:.2f} to {found.high:.2f})"
+
+
+# --- the recipe ---
 
 
 def write_recipe(
@@ -194,41 +226,20 @@ def write_recipe(
     return name, path
 
 
-class SpacePlanned(Value):
-    """What can be tried."""
-
-    space: SearchSpace
-    refused: tuple[tuple[dict[str, str], str], ...]
-    """Single changes that are never tried, with the reason."""
-
-
-class TrialStarted(Value):
-    number: int
-    role: Role
-    changes: dict[str, str]
-
-
-class TrialFinished(Value):
-    number: int
-    trial: Trial
-    changes: dict[str, str]
+def recipe_text(base: Recipe, best: Proposal, why: Mapping[str, str], note: str) -> str:
+    """The tuned recipe as YAML; `why` has the reason of each flag that was changed."""
+    tuned = replace(
+        recipe_of_launch(base, best, why),
+        name=tuned_name(base.name),
+        title=f"{base.title}, tuned here",
+        status="measured",
+        quality=(),
+        corrects=(),
+        note=note,
+    )
+    return dump_recipe(tuned)
 
 
-class TuneResult(Value):
-    journal: Journal
-    space: SearchSpace
-    changes: dict[str, str]
-    """Of the best setting, against the one before."""
-    is_better: bool
-    difference: FigureDifference
-    text: str
-    drafts: tuple[DraftRow, ...] = ()
-    advice: tuple[str, ...] = ()
-    recipe: str | None = None
-    """Its name in the catalog."""
-    recipe_path: Path | None = None
-    running: str | None = None
-    notes: tuple[str, ...] = ()
-
-
-Event = RunEvent | RunProgress | SpacePlanned | TrialStarted | TrialFinished | TuneResult
+def tuned_name(name: str) -> str:
+    """A recipe that was tuned before keeps its name, and its file is overwritten."""
+    return name if name.endswith(_TUNED_SUFFIX) else f"{name}{_TUNED_SUFFIX}"

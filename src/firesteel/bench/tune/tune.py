@@ -112,20 +112,125 @@ async def tune(journal: Journal, environment: TuneEnvironment) -> AsyncIterator[
         raise FiresteelError("another tune is running on this machine", next="firesteel ps") from None
 
 
+def environment(home: Home, history: History) -> TuneEnvironment:
+    """The real one. It makes each proposal in a new Workspace: a search changes the measured memory and the
+    catalog."""
+    return TuneEnvironment(
+        home,
+        lambda ask: Workspace(home).propose(ask, Workspace(home).host()),
+        lambda: _make_planning_context(Workspace(home)),
+        CandidateRunner(home, history, lambda: Workspace(home).host()),
+    )
+
+
+# --- begin a search, or continue one ---
+
+
+def begin(
+    home: Home, ask: Ask, options: TuneOptions, services: Iterable[Service], *, anew: bool = False
+) -> Journal:
+    """A new search, of the setting that runs or else of the best recipe. `anew`: drop an interrupted one."""
+    chosen, running = _choose_proposal(home, ask, services)
+    interrupted = unfinished_journal(home, chosen.name)
+    if interrupted and not anew:
+        raise UsageError(
+            f"search {interrupted.id} for {chosen.name} was interrupted after {len(interrupted.trials)} runs",
+            next=f"firesteel tune {shlex.quote(ask.model or '')} --resume, or --anew to begin another",
+        )
+    if interrupted:
+        interrupted.ended = "left"
+        write_journal(home, interrupted)
+    return _make_journal(chosen, running, ask, options, interrupted)
+
+
+def resume(home: Home, ask: Ask, options: TuneOptions, services: Iterable[Service]) -> Journal:
+    """The interrupted search, with its own goal but the time and runs of these options."""
+    chosen, _ = _choose_proposal(home, ask, services)
+    interrupted = unfinished_journal(home, chosen.name)
+    if interrupted is None:
+        raise UsageError(
+            f"there is no interrupted search for {chosen.name}", next=f"firesteel tune {chosen.name}"
+        )
+    interrupted.options = replace(interrupted.options, budget_s=options.budget_s, max_runs=options.max_runs)
+    return interrupted
+
+
+def space_of(
+    home: Home, ask: Ask, options: TuneOptions, services: Iterable[Service]
+) -> tuple[str, SearchSpace]:
+    """The name of the service, and what would be tried; nothing is written."""
+    chosen, running = _choose_proposal(home, ask, services)
+    interrupted = unfinished_journal(home, chosen.name)
+    here, journal = Workspace(home), _make_journal(chosen, running, ask, options, interrupted)
+    base = here.propose(journal.ask, here.host())[0]
+    users = options.users or served_users(base)
+    return chosen.name, make_search_space(base, options.goal, users, _make_planning_context(here))
+
+
+def _make_planning_context(here: Workspace) -> PlanningContext:
+    catalog = here.catalog
+    return PlanningContext(catalog.images, here.measured_memory, tuple(catalog.recipes.values()))
+
+
+def _choose_proposal(home: Home, ask: Ask, services: Iterable[Service]) -> tuple[Proposal, Service | None]:
+    """The recipe of the model that runs, or else the best one."""
+    here = Workspace(home)
+    proposals = here.propose(ask, here.host())
+    running = {service.name: service for service in services if service.phase not in ("dead", "stopping")}
+    chosen = next((proposal for proposal in proposals if proposal.name in running), proposals[0])
+    if chosen.recipe is None:
+        raise UsageError(
+            f"{ask.model} is not in the catalog, and tune writes its result as a recipe there",
+            next="firesteel models, to list the catalog",
+        )
+    return chosen, running.get(chosen.name)
+
+
+def _make_journal(
+    chosen: Proposal, running: Service | None, ask: Ask, options: TuneOptions, interrupted: Journal | None
+) -> Journal:
+    ask = replace(ask, model=chosen.recipe.name if chosen.recipe else ask.model)
+    if interrupted and not interrupted.is_restored:  # what runs now is a candidate that a killed tune left
+        ask = replace(interrupted.ask, context=ask.context or interrupted.ask.context)
+        before = interrupted.before
+    else:
+        ask, before = _read_running(ask, running)
+    began = datetime.now(UTC).isoformat(timespec="seconds")
+    return Journal(new_run_id(), began, chosen.name, ask, options, before)
+
+
+def _read_running(ask: Ask, running: Service | None) -> tuple[Ask, RunningBefore | None]:
+    """The current setting: what the running service was asked to be."""
+    if running is None:
+        return ask, None
+    spec = running.spec
+    was = replace(spec.ask, model=spec.ask.model or ask.model, port=urlsplit(spec.url).port)
+    before = RunningBefore(was, spec.listen, spec.trusts_code, spec.at_boot, spec.service_file)
+    sizes = (ask.context or was.context, ask.users or was.users, ask.port or was.port)
+    return replace(was, model=ask.model, context=sizes[0], users=sizes[1], port=sizes[2]), before
+
+
+# --- the search ---
+
+
 class _Tune:
+    """One search, from its journal to its result; the journal is stored after every run."""
+
     space: SearchSpace
     search: Search
-    """Both are there once it is planned what to try."""
+    """Both are set by `_plan`."""
 
     def __init__(self, journal: Journal, environment: TuneEnvironment) -> None:
         self.journal = journal
         self.environment = environment
         self.began = uptime()
         self.spent_before_s = journal.spent_s
+        self.is_planned = False
+        """`space` and `search` are set: an early end may come before."""
         self.notes: list[str] = []
         self.settled: dict[str, str] = {}
         """By knob that is left to the engine, what it comes to."""
-        self.too_short = ""
+        self.why_unmeasured = ""
         """Why the last run had no time for a single figure."""
 
     @property
@@ -163,13 +268,14 @@ class _Tune:
             max_runs=max(1, options.max_runs - self._final_runs),
             seed=options.seed,
         )
+        self.is_planned = True
         self._replay_trials()
         for trial in self.journal.of("search"):
             self.search.tell(space.setting(trial.labels), trial.values)
 
     def _replay_trials(self) -> None:
-        """Of a resumed search. A current setting that could not be measured is tried again; if it is another
-        one by now, or a trial has choices that are gone, the search begins anew."""
+        """Take over the trials of a resumed search. A current setting that could not be measured is tried
+        again; if it is another one by now, or a trial has choices that are gone, the search begins anew."""
         trials, space = self.journal.trials, self.space
         is_of_now = all(space.knows(trial.labels) for trial in trials)
         if trials and (trials[0].failed or not is_of_now or trials[0].labels != space.labels(space.start)):
@@ -191,8 +297,8 @@ class _Tune:
         return self.environment.propose(replace(ask, port=free))[0]
 
     def _is_excluded(self, setting: Setting) -> bool:
-        """Knobs that only affect the start are tried separately, at the end; and a setting with two names is
-        tried once."""
+        """Whether the search leaves a setting out. Knobs that only affect the start are tried separately, at
+        the end; and a setting with two names is tried once."""
         rows = zip(self.space.knobs, setting, self.space.start, strict=True)
         if any(choice != current and knob.moves == "start" for knob, choice, current in rows):
             return True
@@ -223,15 +329,15 @@ class _Tune:
         while (setting := self.search.ask()) is not None:
             if self.search.observations and not self._has_time():
                 if len(self.search.observations) == 1:
-                    raise self._too_short()
-                self.notes.append(self._time_over())
+                    raise self._no_time_error()
+                self.notes.append(self._time_over_note())
                 return
             async for event in self._try(setting, "search", self._points()):
                 yield event
-            if self.too_short:
+            if self.why_unmeasured:
                 if not self.search.observations:
-                    raise self._too_short()
-                self.notes.append(self._time_over())
+                    raise self._no_time_error()
+                self.notes.append(self._time_over_note())
                 return
             trial = self.journal.trials[-1]
             if len(self.journal.trials) == 1 and trial.failed:
@@ -242,18 +348,19 @@ class _Tune:
             self.search.tell(setting, trial.values)
 
     def _has_time(self, more: int = 1) -> bool:
-        """For so many runs and the final ones, if each takes as long as those so far."""
+        """Whether the budget allows this many runs and the final ones, if each takes as long as those so
+        far."""
         needed_s = (more + self._final_runs) * self._usual_s + self._restart_s
         return self.spent_s + needed_s <= self.journal.options.budget_s
 
     @property
     def _usual_s(self) -> float:
-        """Of runs that were measured: failures are quick."""
+        """The longest run that was measured; failures do not count, since they are quick."""
         return max([trial.took_s for trial in self.journal.trials if trial.values] or [0.0])
 
     @property
     def _restart_s(self) -> float:
-        """To run again at the end what ran before."""
+        """The time to start again, at the end, what ran before."""
         starts = [trial.start_s or 0.0 for trial in self.journal.trials]
         return max(starts, default=0.0) if self.journal.before else 0.0
 
@@ -261,22 +368,22 @@ class _Tune:
         runs = _LEAST_RUNS + self._final_runs
         return budget_text(runs * (self._usual_s or self.spent_s) + self._restart_s)
 
-    def _too_short(self) -> FiresteelError:
-        """Nothing can be compared in this time."""
+    def _no_time_error(self) -> FiresteelError:
+        """The budget does not allow to compare two settings."""
         budget = show_seconds(self.journal.options.budget_s)
-        took = self.too_short or f"a run takes about {show_seconds(self._usual_s)} here"
+        took = self.why_unmeasured or f"a run takes about {show_seconds(self._usual_s)} here"
         return FiresteelError(
             f"a budget of {budget} does not allow to compare two settings: {took}",
             next=f"firesteel tune {self.journal.ask.model} --resume --budget {self._wanted_budget()}",
         )
 
-    def _time_over(self) -> str:
+    def _time_over_note(self) -> str:
         tried = len(self.journal.of("search"))
         more = f", so give --budget {self._wanted_budget()} or more" if tried < _LEAST_RUNS else ""
         took = f"a run takes about {show_seconds(self._usual_s)} here"
         return f"the time was over after {tried} of {self.space.size} settings; {took}{more}"
 
-    # --- the best again, and its twin ---
+    # --- the best setting again, and its twin ---
 
     async def _confirm(self) -> AsyncIterator[Event]:
         options = self.journal.options
@@ -297,7 +404,8 @@ class _Tune:
         return self.search.best.setting if self.search.best else self.space.start
 
     def _twin(self) -> Setting | None:
-        """The best without its drafter; or, if it does not draft, with the best drafter that was tried."""
+        """The best setting without its drafter; or, if it does not draft, with the best drafter that was
+        tried."""
         knob = self.space.knob_index(SPECULATION)
         if knob is None or self.journal.options.max_runs < 3:
             return None
@@ -313,7 +421,7 @@ class _Tune:
         return None if self.space.refusal(twin) else twin
 
     async def _try_starts(self) -> AsyncIterator[Event]:
-        """The best setting with other ways to load, to see how long each takes to start."""
+        """Try other ways to load with the best setting, to see how long each takes to start."""
         done = [trial.labels for trial in self.journal.of("start")]
         for index, knob in enumerate(self.space.knobs):
             if knob.moves != "start":
@@ -332,7 +440,7 @@ class _Tune:
 
     async def _try(self, setting: Setting, role: Role, points: tuple[Point, ...]) -> AsyncIterator[Event]:
         number, changes, began = len(self.journal.trials) + 1, self.space.changes(setting), uptime()
-        self.too_short = ""
+        self.why_unmeasured = ""
         yield TrialStarted(number, role, changes)
         trial, runner = Trial(self.space.labels(setting), role), self.environment.runner
         before = self.journal.before
@@ -348,7 +456,7 @@ class _Tune:
             if points and trial.same_as is None:
                 async for event in runner.measure(proposal, self._order(role, points, uptime() - began)):
                     if isinstance(event, CandidateScore):
-                        self.too_short = event.too_short
+                        self.why_unmeasured = event.too_short
                         trial = self._with_score(trial, event, points)
                     else:
                         yield event
@@ -360,7 +468,7 @@ class _Tune:
             yield step
         trial = replace(trial, took_s=uptime() - began)
         self.journal.spent_s = self.spent_s
-        if self.too_short:  # the time was over, which says nothing about the setting
+        if self.why_unmeasured:  # the time was over, which says nothing about the setting
             self._write_journal()
             return
         self.journal.trials.append(trial)
@@ -368,7 +476,7 @@ class _Tune:
         yield TrialFinished(number, trial, changes)
 
     def _with_settled(self, trial: Trial, setting: Setting) -> Trial:
-        """With what the engine chose by itself; if that makes it a setting that was measured already, with
+        """Add what the engine chose by itself; if that makes it a setting that was measured already, with
         its values."""
         settled = self.space.settled(setting, self.environment.runner.log(self.journal.name))
         self.settled |= settled
@@ -454,7 +562,7 @@ class _Tune:
         return verdict_text(compared)
 
     def _run_again(self, setting: Setting | None, recipe: str | None) -> AsyncIterator[Event]:
-        """With this setting; None: as it was."""
+        """Start the service with this setting; None: as it was."""
         before = self.journal.before
         assert before is not None
         proposal = self.space.proposal(setting) if setting else self.environment.propose(before.ask)[0]
@@ -473,8 +581,7 @@ class _Tune:
             pass
         before = self.journal.before
         if before is not None:
-            is_planned = hasattr(self, "search")
-            is_better = is_planned and final_difference(self.journal, self.search).verdict == "faster"
+            is_better = self.is_planned and final_difference(self.journal, self.search).verdict == "faster"
             try:
                 async for _ in self._run_again(self._best if is_better else None, None):
                     pass
@@ -485,100 +592,3 @@ class _Tune:
                 ) from error
         self.journal.is_restored = True
         self._write_journal()
-
-
-# --- begin a search, or continue one ---
-
-
-def begin(
-    home: Home, ask: Ask, options: TuneOptions, services: Iterable[Service], *, anew: bool = False
-) -> Journal:
-    """A new search, of the setting that runs or else of the best recipe. `anew`: drop an interrupted one."""
-    chosen, running = _choose(home, ask, services)
-    interrupted = unfinished_journal(home, chosen.name)
-    if interrupted and not anew:
-        raise UsageError(
-            f"search {interrupted.id} for {chosen.name} was interrupted after {len(interrupted.trials)} runs",
-            next=f"firesteel tune {shlex.quote(ask.model or '')} --resume, or --anew to begin another",
-        )
-    if interrupted:
-        interrupted.ended = "left"
-        write_journal(home, interrupted)
-    return _journal(chosen, running, ask, options, interrupted)
-
-
-def resume(home: Home, ask: Ask, options: TuneOptions, services: Iterable[Service]) -> Journal:
-    """The interrupted search, with its own goal but the time and runs of these options."""
-    chosen, _ = _choose(home, ask, services)
-    interrupted = unfinished_journal(home, chosen.name)
-    if interrupted is None:
-        raise UsageError(
-            f"there is no interrupted search for {chosen.name}", next=f"firesteel tune {chosen.name}"
-        )
-    interrupted.options = replace(interrupted.options, budget_s=options.budget_s, max_runs=options.max_runs)
-    return interrupted
-
-
-def space_of(
-    home: Home, ask: Ask, options: TuneOptions, services: Iterable[Service]
-) -> tuple[str, SearchSpace]:
-    """The name of the service, and what would be tried; nothing is written."""
-    chosen, running = _choose(home, ask, services)
-    interrupted = unfinished_journal(home, chosen.name)
-    here, journal = Workspace(home), _journal(chosen, running, ask, options, interrupted)
-    base = here.propose(journal.ask, here.host())[0]
-    users = options.users or served_users(base)
-    return chosen.name, make_search_space(base, options.goal, users, _planning_context(here))
-
-
-def environment(home: Home, history: History) -> TuneEnvironment:
-    """Makes each proposal in a new Workspace: a search changes the measured memory and the catalog."""
-    return TuneEnvironment(
-        home,
-        lambda ask: Workspace(home).propose(ask, Workspace(home).host()),
-        lambda: _planning_context(Workspace(home)),
-        CandidateRunner(home, history, lambda: Workspace(home).host()),
-    )
-
-
-def _planning_context(here: Workspace) -> PlanningContext:
-    catalog = here.catalog
-    return PlanningContext(catalog.images, here.measured_memory, tuple(catalog.recipes.values()))
-
-
-def _choose(home: Home, ask: Ask, services: Iterable[Service]) -> tuple[Proposal, Service | None]:
-    """The recipe of the model that runs, or else the best one."""
-    here = Workspace(home)
-    proposals = here.propose(ask, here.host())
-    running = {service.name: service for service in services if service.phase not in ("dead", "stopping")}
-    chosen = next((proposal for proposal in proposals if proposal.name in running), proposals[0])
-    if chosen.recipe is None:
-        raise UsageError(
-            f"{ask.model} is not in the catalog, and tune writes its result as a recipe there",
-            next="firesteel models, to list the catalog",
-        )
-    return chosen, running.get(chosen.name)
-
-
-def _journal(
-    chosen: Proposal, running: Service | None, ask: Ask, options: TuneOptions, interrupted: Journal | None
-) -> Journal:
-    ask = replace(ask, model=chosen.recipe.name if chosen.recipe else ask.model)
-    if interrupted and not interrupted.is_restored:  # what runs now is a candidate that a killed tune left
-        ask = replace(interrupted.ask, context=ask.context or interrupted.ask.context)
-        before = interrupted.before
-    else:
-        ask, before = _as_it_runs(ask, running)
-    began = datetime.now(UTC).isoformat(timespec="seconds")
-    return Journal(new_run_id(), began, chosen.name, ask, options, before)
-
-
-def _as_it_runs(ask: Ask, running: Service | None) -> tuple[Ask, RunningBefore | None]:
-    """The current setting: what the running service was asked to be."""
-    if running is None:
-        return ask, None
-    spec = running.spec
-    was = replace(spec.ask, model=spec.ask.model or ask.model, port=urlsplit(spec.url).port)
-    before = RunningBefore(was, spec.listen, spec.trusts_code, spec.at_boot, spec.service_file)
-    sizes = (ask.context or was.context, ask.users or was.users, ask.port or was.port)
-    return replace(was, model=ask.model, context=sizes[0], users=sizes[1], port=sizes[2]), before

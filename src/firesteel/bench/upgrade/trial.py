@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Literal
 
-from firesteel.bench.compare.runs import ComparedFigure, Comparison, answers, compare
-from firesteel.bench.compare.servers import (
+from firesteel.bench.compare.answers import (
     QualityComparison,
     ask_alone,
     ask_both,
     compare_quality,
-    find_servers,
-    measure_alone,
-    measure_in_turns,
     paired,
 )
+from firesteel.bench.compare.runs import ComparedFigure, Comparison, answers, compare
+from firesteel.bench.compare.servers import find_servers, measure_alone, measure_in_turns
 from firesteel.bench.load.measure import RunFinished, find_server
 from firesteel.bench.load.schedule import RunLimits
 from firesteel.bench.measurements import StoredRun

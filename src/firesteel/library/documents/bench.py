@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.bench.compare.against import PublishedComparison
+from firesteel.bench.compare.answers import QualityComparison
 from firesteel.bench.compare.runs import AnswerComparison, Comparison
-from firesteel.bench.compare.servers import QualityComparison
 from firesteel.bench.compare.stats import FigureDifference, Measure, mean_interval
 from firesteel.bench.measurements import (
     BenchRun,

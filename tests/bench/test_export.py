@@ -9,7 +9,7 @@ import json
 import pytest
 
 from firesteel.bench.measurements import FoundLoad, RequestSample, StoredRun
-from firesteel.bench.report.tables import FORMATS, benchy_csv, benchy_json, csv_text, markdown_text
+from firesteel.bench.report.export import FORMATS, benchy_csv, benchy_json, csv_text, markdown_text
 from firesteel.bench.results import other_tools
 from firesteel.errors import UsageError
 from firesteel.values import replace
