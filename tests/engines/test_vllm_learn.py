@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.engines.schema import sources
-from firesteel.engines.schema.symbols import Flag, Schema, SymbolValue
+from firesteel.engines.schema.symbols import Flag, Schema, SymbolValue, self_check
 from firesteel.engines.vllm import learn as learn_vllm
 from firesteel.errors import FiresteelError
 
@@ -260,7 +259,7 @@ def test_a_small_schema_fails_the_check() -> None:
 def test_the_check_names_flags_without_values() -> None:
     schema = Schema("vllm", "1.0", {"port": Flag("port")})
     with pytest.raises(FiresteelError, match="the values of `--port`"):
-        sources.self_check(schema, "vLLM", required=(), flags=0, variables=0, named=("port",))
+        self_check(schema, "vLLM", required=(), flags=0, variables=0, named=("port",))
 
 
 def test_only_python_sources_are_relevant() -> None:

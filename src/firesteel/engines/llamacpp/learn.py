@@ -23,8 +23,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from firesteel.engines.schema.sources import layout_changed, self_check
-from firesteel.engines.schema.symbols import Flag, Kind, Schema, SymbolValue, Takes
+from firesteel.engines.schema.symbols import (
+    Flag,
+    Kind,
+    Schema,
+    SymbolValue,
+    Takes,
+    layout_changed,
+    self_check,
+)
 from firesteel.values import Value
 
 ENGINE = "llama.cpp"

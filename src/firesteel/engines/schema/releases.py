@@ -9,10 +9,9 @@ releases to the user's own folder, and the caller passes these in as `learned`. 
 may or may not have a flag that only one of its neighbours has: `nearest_schemas` returns both neighbours, and
 only what they agree on is certain.
 
-The syntax of each flag in any known release: how many arguments follow it, and its other spellings.
-
-A command line is parsed before its version is known, so this is the union over all releases; where a flag
-changed its kind, the newest counts.
+A command line is parsed before its version is known. For that, this module also has the syntax of each flag
+in any known release: how many arguments follow it, and its other spellings. It is the union over all
+releases; where a flag changed its kind, the newest counts.
 """
 
 from __future__ import annotations

@@ -1,24 +1,24 @@
 """What one release of an engine accepts, and what an argument as typed means in it.
 
-A `Schema` is read from the sources of a release (the `learn` module of each engine), stored for every known
-release in an `EngineHistory`, and used by `resolve_flag`. It describes what the parser of that release
-accepts, never whether it is a good idea.
+A `Schema` is read from the sources of a release (the `learn` module of each engine), which `self_check`
+judges, stored for every known release in an `EngineHistory`, and used by `resolve_flag`. It describes what
+the parser of that release accepts, never whether it is a good idea.
 
-An argument as typed -> the flag that it means in one release.
-
-vLLM and SGLang parse with argparse: an unambiguous abbreviation stands for the flag (`--kv-cache-mem` is
-`--kv-cache-memory-bytes`), and `--no-` negates a switch. vLLM adds two rules: `_` is `-` in a flag name, and
-a JSON flag can be set one key at a time (`--compilation-config.mode 0`, or `--compilation-config.custom_ops+
-all` to append). llama.cpp takes no abbreviations; it reads `_` as `-` too.
+`resolve_flag` finds the flag that an argument as typed means in one release. vLLM and SGLang parse with
+argparse: an unambiguous abbreviation stands for the flag (`--kv-cache-mem` is `--kv-cache-memory-bytes`), and
+`--no-` negates a switch. vLLM adds two rules: `_` is `-` in a flag name, and a JSON flag can be set one key
+at a time (`--compilation-config.mode 0`, or `--compilation-config.custom_ops+all` to append). llama.cpp takes
+no abbreviations; it reads `_` as `-` too.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Literal
 
+from firesteel.errors import FiresteelError
 from firesteel.launch import EngineName
 from firesteel.values import Value
 
@@ -187,3 +187,36 @@ def _split_keys(engine: EngineName, argument: str) -> tuple[str, tuple[str, ...]
     if engine in _UNDERSCORES and typed.startswith("--"):
         typed = typed.replace("_", "-")
     return typed, keys
+
+
+# --- a schema that was just read ---
+
+
+def self_check(
+    schema: Schema,
+    engine: str,
+    *,
+    required: Sequence[str],
+    flags: int,
+    variables: int,
+    named: Sequence[str] = (),
+) -> Schema:
+    """The schema itself, or an error that lists what is missing: flags that every release has, a plausible
+    number of flags and variables, and values for the flags in `named`."""
+    missing = [f"`--{name}`" for name in required if name not in schema.flags]
+    missing += [f"the values of `--{name}`" for name in named if not schema.names(name)]
+    if len(schema.flags) < flags:
+        missing.append(f"more than {len(schema.flags)} flags (at least {flags} were expected)")
+    if len(schema.variables) < variables:
+        missing.append(f"more than {len(schema.variables)} variables (at least {variables} were expected)")
+    if missing:
+        raise layout_changed(engine, ", ".join(missing), schema.version)
+    return schema
+
+
+def layout_changed(engine: str, missing: str, version: str = "") -> FiresteelError:
+    return FiresteelError(
+        f"{missing} was not found in the sources of {f'{engine} {version}'.strip()}; firesteel cannot read"
+        " the layout of this release, so nothing was learned",
+        next="use a known release (firesteel engine learn ENGINE --list), or update firesteel",
+    )

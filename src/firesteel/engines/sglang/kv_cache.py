@@ -119,6 +119,7 @@ class SglangPool(Value):
 def sglang_pool(
     flags: Mapping[str, FlagValue], architecture: Architecture, version: str | None = None
 ) -> SglangPool:
+    """What SGLang's cache needs with these flags: the bytes of a token and of a recurrent state."""
     dtype = text_flag(flags, "kv-cache-dtype", "auto")
     value_bytes = bytes_per_value(SGLANG_DTYPES, dtype, "kv-cache-dtype")
     release = parse_release(version)

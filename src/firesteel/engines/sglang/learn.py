@@ -13,20 +13,24 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-from firesteel.engines.schema.sources import (
-    Definition,
+from firesteel.engines.schema.arguments import (
     DraftFlag,
     FunctionReader,
-    SourceTree,
-    TypeHint,
     apply_keyword,
-    layout_changed,
     literal_value,
     read_arguments,
     read_strings,
+)
+from firesteel.engines.schema.sources import Definition, SourceTree, TypeHint
+from firesteel.engines.schema.symbols import (
+    Default,
+    Flag,
+    Kind,
+    Schema,
+    SymbolValue,
+    layout_changed,
     self_check,
 )
-from firesteel.engines.schema.symbols import Default, Flag, Kind, Schema, SymbolValue
 from firesteel.values import replace
 
 ENGINE = "SGLang"

@@ -12,21 +12,24 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from firesteel.engines.schema.sources import (
-    Definition,
+from firesteel.engines.schema.arguments import (
     DraftFlag,
     Drafts,
     FunctionReader,
-    SourceTree,
-    TypeHint,
-    enum_members,
-    layout_changed,
     literal_value,
     read_arguments,
     read_strings,
+)
+from firesteel.engines.schema.sources import Definition, SourceTree, TypeHint, enum_members
+from firesteel.engines.schema.symbols import (
+    Config,
+    Flag,
+    Kind,
+    Schema,
+    SymbolValue,
+    layout_changed,
     self_check,
 )
-from firesteel.engines.schema.symbols import Config, Flag, Kind, Schema, SymbolValue
 from firesteel.values import Value, replace
 
 ENGINE = "vLLM"
