@@ -210,7 +210,7 @@ class Workspace(Value, dict=True):
 
     def _found(self, name: str) -> tuple[Recipe, ...]:
         try:
-            return recipes.find(self.catalog, name)
+            return recipes.find_recipes(self.catalog, name)
         except UsageError:
             return ()
 

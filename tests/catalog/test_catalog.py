@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.catalog.catalog import Catalog, find, max_context, overlay, shipped, with_shelf
+from firesteel.catalog.catalog import Catalog, find_recipes, max_context, overlay, shipped, with_shelf
 from firesteel.catalog.image import Images
 from firesteel.catalog.launches import from_recipe
 from firesteel.catalog.recipe import dump_recipe, read_recipe
@@ -106,7 +106,7 @@ def test_what_ships_breaks_nothing_that_an_overlay_must_not() -> None:
 
 def test_a_name_derives_the_weights_of_no_other_model() -> None:
     fresh = shipped.__wrapped__()
-    (recipe,) = find(overlay(fresh, []), "gpt-oss-20b")
+    (recipe,) = find_recipes(overlay(fresh, []), "gpt-oss-20b")
     from_recipe(fresh, recipe, Ask())
     assert fresh.models[recipe.model].weights.total_bytes
     derived = {id for id, model in fresh.models.items() if "weights" in vars(model)}
@@ -146,7 +146,7 @@ def test_files_stand_where_their_names_say() -> None:
     ],
 )  # fmt: skip
 def test_find(name: str, found: tuple[str, ...]) -> None:
-    assert tuple(recipe.name for recipe in find(CATALOG, name)) == found
+    assert tuple(recipe.name for recipe in find_recipes(CATALOG, name)) == found
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_find(name: str, found: tuple[str, ...]) -> None:
 )
 def test_find_nothing(name: str, says: str) -> None:
     with pytest.raises(UsageError) as error:
-        find(CATALOG, name)
+        find_recipes(CATALOG, name)
     assert says in str(error.value)
     assert error.value.next == "firesteel models"
 
@@ -181,7 +181,7 @@ def test_overlay_overrides_by_name_and_adds() -> None:
     assert mine.recipes["gpt-oss-120b-vllm"].title == "Ours, changed"
     assert mine.recipes["smollm2"] == CATALOG.recipes["smollm2"]
     assert CATALOG.recipes["gpt-oss-120b-vllm"].title != "Ours, changed"
-    assert [recipe.name for recipe in find(mine, "tiny")] == ["tiny-vllm"]
+    assert [recipe.name for recipe in find_recipes(mine, "tiny")] == ["tiny-vllm"]
     assert mine.models["acme/tiny"].gated
     assert from_recipe(mine, mine.recipes["tiny-vllm"], Ask()).container == Container(
         "acme/vllm:1",

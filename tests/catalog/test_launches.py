@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.catalog.catalog import Catalog, find, overlay, shipped, weights
+from firesteel.catalog.catalog import Catalog, find_recipes, loaded_weights, overlay, shipped
 from firesteel.catalog.launches import from_recipe, in_container
 from firesteel.catalog.recipe import Asset
 from firesteel.engines.engine import ServedCapacity, served_capacity
@@ -19,7 +19,7 @@ CACHE = Mount("~/.cache/huggingface", "/hub")
 
 
 def start(name: str, ask: Ask | None = None, catalog: Catalog = CATALOG) -> Launch:
-    (recipe,) = find(catalog, name)
+    (recipe,) = find_recipes(catalog, name)
     return from_recipe(catalog, recipe, ask or Ask())
 
 
@@ -92,14 +92,14 @@ def test_a_file_of_the_hub_is_linked_from_the_mounted_cache() -> None:
 
 
 def test_a_draft_with_a_repository_of_its_own_is_left_to_the_engine() -> None:
-    (recipe,) = find(CATALOG, "qwen3.5-27b-dflash")
+    (recipe,) = find_recipes(CATALOG, "qwen3.5-27b-dflash")
     box = from_recipe(CATALOG, recipe, Ask()).container
     assert box is not None and (box.entrypoint, box.program) == (None, ())
-    own, planned = CATALOG.models[recipe.model].weights, weights(CATALOG, recipe)
+    own, planned = CATALOG.models[recipe.model].weights, loaded_weights(CATALOG, recipe)
     assert planned.total_bytes == own.total_bytes + 3_457_000_000
     assert planned.bytes_by_role[Role.DRAFTER] == 3_457_000_000
-    (plain,) = find(CATALOG, "gpt-oss-20b")
-    assert weights(CATALOG, plain) is CATALOG.models[plain.model].weights
+    (plain,) = find_recipes(CATALOG, "gpt-oss-20b")
+    assert loaded_weights(CATALOG, plain) is CATALOG.models[plain.model].weights
 
 
 def test_assets_need_a_container() -> None:
@@ -111,13 +111,13 @@ def test_assets_need_a_container() -> None:
     )
     with pytest.raises(InvalidFile, match=r"x\.yaml:8: `xllamacpp` is no container"):
         overlay(CATALOG, [("recipes/x.yaml", embedded + asset)])
-    (recipe,) = find(CATALOG, "smollm2")
+    (recipe,) = find_recipes(CATALOG, "smollm2")
     with pytest.raises(UsageError, match="smollm2 needs scipy in its container"):
         from_recipe(CATALOG, replace(recipe, assets=(Asset("package", "scipy", "why"),)), Ask())
 
 
 def test_yarn_makes_a_model_longer() -> None:
-    (recipe,) = find(CATALOG, "qwen3.6-27b-nvfp4-unsloth-1m")
+    (recipe,) = find_recipes(CATALOG, "qwen3.6-27b-nvfp4-unsloth-1m")
     assert from_recipe(CATALOG, recipe, Ask()).flags["max-model-len"] == "1010000"
     with pytest.raises(UsageError, match="takes 1,048,576 tokens at most"):
         from_recipe(CATALOG, recipe, Ask(context=1_048_577))

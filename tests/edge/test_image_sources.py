@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from firesteel.catalog.catalog import shipped
-from firesteel.catalog.image import InspectedImage, identify, with_learned
+from firesteel.catalog.image import ImageFlags, identify, with_learned
 from firesteel.cli.engine import learn as learn_command
 from firesteel.edge import learned_engines
 from firesteel.edge.docker import image_sources
@@ -267,7 +267,7 @@ def test_neither_docker_nor_podman(monkeypatch: pytest.MonkeyPatch) -> None:
         find_container_runtime()
 
 
-LEARNED = InspectedImage(
+LEARNED = ImageFlags(
     reference="vllm/vllm-openai:nightly",
     digests=("sha256:" + "a" * 64,),
     engine="vllm",

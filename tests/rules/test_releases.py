@@ -8,7 +8,7 @@ import pytest
 
 import firesteel
 from firesteel.catalog.catalog import shipped
-from firesteel.catalog.image import Images, InspectedImage, with_learned
+from firesteel.catalog.image import ImageFlags, Images, with_learned
 from firesteel.edge import learned_engines
 from firesteel.edge.home import Home
 from firesteel.engines.schema.releases import find_schema, known_versions
@@ -101,7 +101,7 @@ def own_build(version: str, *without: str) -> Images:
     assert known is not None
     flags = {name: flag for name, flag in known.flags.items() if name not in without}
     mine = replace(known, version=version, flags={**flags, "my-own": Flag("my-own", SymbolValue())})
-    seen = InspectedImage("me/mine:1", (), "vllm", version, (), ("arm64",), "2026-11-15", mine)
+    seen = ImageFlags("me/mine:1", (), "vllm", version, (), ("arm64",), "2026-11-15", mine)
     return with_learned(shipped().images, [seen])
 
 
@@ -147,6 +147,6 @@ def test_a_release_that_was_learned_is_judged(learned_home: Home) -> None:
 def test_an_image_that_was_learned_is_judged(learned_home: Home) -> None:
     seen = own_build("0.24.0").inspected["me/mine:1"]
     assert seen.schema is not None
-    told = InspectedImage("me/mine:1", (), "vllm", "0.24.0", (), (), "2026-11-15", seen.schema)
+    told = ImageFlags("me/mine:1", (), "vllm", "0.24.0", (), (), "2026-11-15", seen.schema)
     learned_engines.save_image(learned_home, told)
     assert "no release since 0.10.1 had it" in rules("--zzz 1", image="me/mine:1 vllm serve")["flag-unknown"]

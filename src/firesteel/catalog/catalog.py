@@ -30,6 +30,8 @@ File = tuple[str, str]
 
 
 class Catalog(Value):
+    """Recipes by name, models by id, and images."""
+
     recipes: Mapping[str, Recipe]
     models: Mapping[str, Model]
     images: Images
@@ -50,6 +52,56 @@ def shipped() -> Catalog:
     )
 
 
+# --- recipes by name ---
+
+
+def find_recipes(catalog: Catalog, name: str) -> tuple[Recipe, ...]:
+    """The recipes that a name means: a recipe's own, a Hub id, or what people call the model."""
+    wanted = name.lower()
+    for known in catalog.recipes:
+        if known.lower() == wanted:
+            return (catalog.recipes[known],)
+    found = [
+        recipe
+        for recipe in catalog.recipes.values()
+        if wanted in _names_of_model(catalog.models[recipe.model])
+    ]
+    if found:
+        return tuple(sorted(found, key=lambda recipe: recipe.name))
+    raise UsageError(_nothing_called(catalog, name), next="firesteel models")
+
+
+def _names_of_model(model: Model) -> set[str]:
+    """What people call the model, in lower case."""
+    names = (model.id, model.repository, model.repository.partition("/")[2], model.family)
+    return {name.lower() for name in names}
+
+
+def _nothing_called(catalog: Catalog, name: str) -> str:
+    """An error text with the nearest names that the catalog knows."""
+    known = {recipe.name.lower(): recipe.name for recipe in catalog.recipes.values()}
+    for recipe in catalog.recipes.values():
+        model = catalog.models[recipe.model]
+        known |= {model.id.lower(): model.id, model.family.lower(): model.family}
+    near = get_close_matches(name.lower(), list(known), n=3, cutoff=0.5)
+    hint = f"; the nearest are {', '.join(f'`{known[each]}`' for each in near)}" if near else ""
+    return f"the catalog has nothing called `{name}`{hint}"
+
+
+def loaded_weights(catalog: Catalog, recipe: Recipe) -> Weights:
+    """The weights that the recipe's engine loads: the model's own weights, and the drafts that come from
+    elsewhere."""
+    own = catalog.models[recipe.model].weights
+    drafts = sum(asset.bytes or 0 for asset in recipe.assets if asset.kind == "draft")
+    if not drafts:
+        return own
+    held = own.bytes_by_role.get(Role.DRAFTER, 0)
+    return replace(own, bytes_by_role={**own.bytes_by_role, Role.DRAFTER: held + drafts})
+
+
+# --- a user's own folder ---
+
+
 def overlay(catalog: Catalog, files: Iterable[File]) -> Catalog:
     """`catalog` with a folder of files laid over it.
 
@@ -62,7 +114,7 @@ def overlay(catalog: Catalog, files: Iterable[File]) -> Catalog:
     seen: dict[str, str] = {}
     written: dict[str, YamlFile] = {}
     for path, text in files:
-        kind = _kind(path)
+        kind = _kind_of_file(path)
         if kind is None:
             raise UsageError(
                 f"{path} is none of `recipes/NAME.yaml`, `models/ORG/NAME.yaml` and `images.yaml`",
@@ -73,11 +125,11 @@ def overlay(catalog: Catalog, files: Iterable[File]) -> Catalog:
             images = read_images(file, images)
         elif kind == "models":
             model = read_model(file)
-            _once(seen, f"model `{model.id}`", file)
+            _require_unique(seen, f"model `{model.id}`", file)
             own_models[model.id] = model
         else:
             recipe = read_recipe(PurePosixPath(path).stem, file)
-            _once(seen, f"recipe `{recipe.name}`", file)
+            _require_unique(seen, f"recipe `{recipe.name}`", file)
             own_recipes[recipe.name], written[recipe.name] = recipe, file
     recipes, models = {**catalog.recipes, **own_recipes}, {**catalog.models, **own_models}
     for name, file in written.items():
@@ -85,13 +137,14 @@ def overlay(catalog: Catalog, files: Iterable[File]) -> Catalog:
     return Catalog(recipes, models, images)
 
 
-def _once(seen: dict[str, str], what: str, file: YamlFile) -> None:
+def _require_unique(seen: dict[str, str], what: str, file: YamlFile) -> None:
+    """Refuse a name that another file of the folder has already."""
     if what in seen:
         raise file.mistake((), f"{what} is also in {seen[what]}")
     seen[what] = file.name
 
 
-def _kind(path: str) -> str | None:
+def _kind_of_file(path: str) -> str | None:
     """`recipes`, `models` or `images`, told by the nearest folder of that name or the file's own."""
     parts = PurePosixPath(path).parts
     if parts[-1] == "images.yaml":
@@ -102,9 +155,9 @@ def _kind(path: str) -> str | None:
 def check_recipe(recipe: Recipe, file: YamlFile, models: Mapping[str, Model], images: Images) -> None:
     """What only the whole catalog can tell: the model and the image exist and suit the recipe."""
     if recipe.model not in models:
-        raise file.mistake(("model",), _unknown("model", recipe.model, models))
+        raise file.mistake(("model",), _unknown_name("model", recipe.model, models))
     if recipe.image not in images.named:
-        raise file.mistake(("image",), _unknown("image", recipe.image, images.named))
+        raise file.mistake(("image",), _unknown_name("image", recipe.image, images.named))
     image = images.named[recipe.image]
     if image.engine != recipe.engine:
         what = f"image `{recipe.image}` runs {image.engine}, and the recipe says {recipe.engine}"
@@ -121,14 +174,14 @@ def check_recipe(recipe: Recipe, file: YamlFile, models: Mapping[str, Model], im
 def max_context(recipe: Recipe, model: Model) -> int:
     """The most tokens: the config's own limit, or more where the recipe stretches positions (YaRN) or, for a
     model without positions, allows what its card says."""
-    rope = _rope(recipe.flags["hf-overrides"].value) if "hf-overrides" in recipe.flags else {}
+    rope = _read_rope(recipe.flags["hf-overrides"].value) if "hf-overrides" in recipe.flags else {}
     native, factor = rope.get("original_max_position_embeddings"), rope.get("factor")
     stretched = int(native * factor) if isinstance(native, int) and isinstance(factor, int | float) else 0
     allowed = recipe.context if "VLLM_ALLOW_LONG_MAX_MODEL_LEN" in recipe.env and not rope else 0
     return max(model.architecture.max_context, stretched, allowed)
 
 
-def _rope(overrides: object) -> Mapping[str, object]:
+def _read_rope(overrides: object) -> Mapping[str, object]:
     """`rope_parameters`, of the model itself or of the language model in it."""
     if not isinstance(overrides, dict):
         return {}
@@ -138,65 +191,35 @@ def _rope(overrides: object) -> Mapping[str, object]:
     return rope if isinstance(rope, dict) else {}
 
 
-def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
+def _unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name, list(known), n=1)
     return f"no {kind} is called `{name}`" + (f"; did you mean `{near[0]}`?" if near else "")
 
 
-def find(catalog: Catalog, name: str) -> tuple[Recipe, ...]:
-    """The recipes that a name means: a recipe's own, a Hub id, or what people call the model."""
-    wanted = name.lower()
-    for known in catalog.recipes:
-        if known.lower() == wanted:
-            return (catalog.recipes[known],)
-    found = [recipe for recipe in catalog.recipes.values() if wanted in _names(catalog.models[recipe.model])]
-    if found:
-        return tuple(sorted(found, key=lambda recipe: recipe.name))
-    raise UsageError(_no_such(catalog, name), next="firesteel models")
-
-
-def _names(model: Model) -> set[str]:
-    names = (model.id, model.repository, model.repository.partition("/")[2], model.family)
-    return {name.lower() for name in names}
-
-
-def _no_such(catalog: Catalog, name: str) -> str:
-    known = {recipe.name.lower(): recipe.name for recipe in catalog.recipes.values()}
-    for recipe in catalog.recipes.values():
-        model = catalog.models[recipe.model]
-        known |= {model.id.lower(): model.id, model.family.lower(): model.family}
-    near = get_close_matches(name.lower(), list(known), n=3, cutoff=0.5)
-    hint = f"; the nearest are {', '.join(f'`{known[each]}`' for each in near)}" if near else ""
-    return f"the catalog has nothing called `{name}`{hint}"
-
-
-def weights(catalog: Catalog, recipe: Recipe) -> Weights:
-    """What the recipe's engine loads: the model's own weights, and the drafts that come from elsewhere."""
-    own = catalog.models[recipe.model].weights
-    drafts = sum(asset.bytes or 0 for asset in recipe.assets if asset.kind == "draft")
-    if not drafts:
-        return own
-    held = own.bytes_by_role.get(Role.DRAFTER, 0)
-    return replace(own, bytes_by_role={**own.bytes_by_role, Role.DRAFTER: held + drafts})
-
+# --- recipes by others ---
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,:+=-]{0,99}\Z", re.ASCII)
 """A value without a path, a variable, an address, an escape or a second word, which may be another flag."""
-_DRIVE = re.compile(r"\.\.|://")
-_MAX_TEXT = 2000
-_MAX_FLAGS = 60
-_MAX_SPARKS = 8
+_PARENT_OR_URL = re.compile(r"\.\.|://")
+"""The parent folder and the beginning of a URL, which plain characters can spell, too."""
+_MAX_TEXT, _MAX_FLAGS, _MAX_SPARKS = 2000, 60, 8
+"""Bounds for a file that anybody may have written; a real recipe is far below them."""
 
 
 class RefusedRecipe(Value):
+    """A recipe by others that asks for more than flags; its texts are safe to print."""
+
     name: str
     path: str
     why: str
 
 
 class ShelfSchema(FileValue, kw_only=True):
+    """`data/shelf.yaml`: what recipes by others may set."""
+
     flags: dict[EngineName, frozenset[str]]
     keys: dict[str, frozenset[str]]
+    """Those of a JSON value, by the name of the flag or of the key that holds it."""
 
 
 def with_shelf(catalog: Catalog, files: Iterable[File]) -> tuple[Catalog, tuple[RefusedRecipe, ...]]:
@@ -209,13 +232,13 @@ def with_shelf(catalog: Catalog, files: Iterable[File]) -> tuple[Catalog, tuple[
     """
     taken: dict[str, Recipe] = {}
     refused = []
-    known = {name.lower() for name in catalog.recipes}  # `find` looks for names without regard to case
+    known = {name.lower() for name in catalog.recipes}  # `find_recipes` ignores case
     for path, text in files:
         name = PurePosixPath(path).stem
         try:
             file = YamlFile.parse(path, text)
             recipe = read_recipe(name, file)
-            reason = next(reasons(recipe, catalog), None)
+            reason = next(reasons_to_refuse(recipe, catalog), None)
             if name.lower() in known:
                 reason = "a recipe of this name exists already"
             if reason is None:
@@ -235,8 +258,8 @@ def with_shelf(catalog: Catalog, files: Iterable[File]) -> tuple[Catalog, tuple[
     return replace(catalog, recipes={**catalog.recipes, **taken}), tuple(refused)
 
 
-def reasons(recipe: Recipe, catalog: Catalog) -> Iterator[str]:
-    """Why a recipe asks for more than flags."""
+def reasons_to_refuse(recipe: Recipe, catalog: Catalog) -> Iterator[str]:
+    """Why a recipe by others is refused: what it asks for besides plain flags."""
     if recipe.image not in catalog.images.named:
         yield f"image `{recipe.image}` is none that firesteel knows"
     if recipe.model not in catalog.models:
@@ -263,7 +286,7 @@ def reasons(recipe: Recipe, catalog: Catalog) -> Iterator[str]:
     for body in (settings.body, settings.for_tools, *settings.instead.values(), settings.system_prompt):
         if reason := _unsafe_value(body, "requests", allowed.keys):
             yield f"requests: {reason}"
-    for text in _texts_of_recipe(recipe):
+    for text in _list_texts(recipe):
         if len(text) > _MAX_TEXT or printable(text, _MAX_TEXT) != text:
             yield "its texts are longer than 2,000 characters or move a terminal's cursor"
 
@@ -278,12 +301,12 @@ def _unsafe_value(value: object, name: str, keys: Mapping[str, frozenset[str]]) 
     elif isinstance(value, list | tuple):
         found = (_unsafe_value(item, name, keys) for item in value)
     else:
-        is_plain = not isinstance(value, str) or (_PLAIN.match(value) and not _DRIVE.search(value))
+        is_plain = not isinstance(value, str) or (_PLAIN.match(value) and not _PARENT_OR_URL.search(value))
         return None if is_plain else f"`{printable(str(value), 80)}` may name a file, an address or a program"
     return next((reason for reason in found if reason), None)
 
 
-def _texts_of_recipe(recipe: Recipe) -> Iterator[str]:
+def _list_texts(recipe: Recipe) -> Iterator[str]:
     yield from (recipe.title, recipe.note or "", recipe.requests.why or "", *recipe.requests.instead)
     yield from (setting.why for setting in recipe.flags.values())
     yield from (source.url for source in recipe.sources)

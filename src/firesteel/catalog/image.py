@@ -4,7 +4,7 @@ Four things go wrong most. Some images start the engine themselves and some do n
 serve` is either missing or repeated. Some are configured by environment variables instead of flags
 (`configured_by`). Some have no code for this GPU (`sm`). And some tags move (`floating`), so that their
 version is not known: None, never a guess. What firesteel itself read from an image on this machine takes
-precedence: the flags of its engine (`InspectedImage`, from `engine learn --image`), and the GPUs, packages
+precedence: the flags of its engine (`ImageFlags`, from `engine learn --image`), and the GPUs, packages
 and known traps (`ImageInspection`, from `image inspect`).
 """
 
@@ -24,8 +24,8 @@ from firesteel.units import check_range, is_in_range
 from firesteel.values import ExpandText, FileValue, Regex, Value, YamlFile, replace
 
 Strings = tuple[str, ...]
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _UPSTREAM = ("vllm/vllm-openai:", "lmsysorg/sglang:", "ghcr.io/ggml-org/llama.cpp:")
+"""How references of images from the engines' own projects begin."""
 _RELEASE_TAG = re.compile(
     r"\d+\.\d|\bb\d{4}"
     r"|(?<![a-z])(?:latest|nightly|dev|main|stable|server|full|light|spark|blackwell)(?![a-z])"
@@ -47,6 +47,8 @@ class ImageProblem(FileValue):
 
 
 class Image(Value):
+    """What is known about an image; None: not known."""
+
     engine: EngineName
     version: str | None
     """Engine version; for llama.cpp the build number. None: not known."""
@@ -89,8 +91,33 @@ class OtherImage(Value):
     sources: Sources
 
 
-class InspectedImage(Value):
-    """What was read from an image on this machine."""
+class TagRow(Value):
+    """What is known about every image of a repository whose tag matches."""
+
+    repository: str
+    tag: str
+    """A regular expression."""
+    versions: str
+    versions_by_key: Mapping[str, str]
+    image: Image
+
+
+class Images(Value):
+    """Every image that the catalog knows, by what identifies it."""
+
+    named: Mapping[str, Image] = {}
+    tags: tuple[TagRow, ...] = ()
+    digests: Mapping[str, Image] = {}
+    """By `sha256:...` only: the same digest is the same image in every registry."""
+    others: tuple[OtherImage, ...] = ()
+    inspected: Mapping[str, Image] = {}
+    """By reference, the images that were inspected on this machine."""
+    releases: Mapping[tuple[EngineName, str], Schema] = {}
+    """By engine and version, releases learned on this machine (`firesteel engine learn`)."""
+
+
+class ImageFlags(Value):
+    """What `firesteel engine learn --image` read from an image: the flags of its engine."""
 
     reference: str
     digests: Strings
@@ -104,27 +131,28 @@ class InspectedImage(Value):
     schema: Schema
 
 
-class TagRow(Value):
-    """What is known about every image of a repository whose tag matches."""
+class ImageInspection(Value):
+    """What `firesteel image inspect` read from an image: what is installed in it, and what goes wrong."""
 
-    repository: str
-    tag: str
-    """A regular expression."""
-    versions: str
-    versions_by_key: Mapping[str, str]
-    image: Image
+    reference: str
+    digests: tuple[str, ...]
+    """Every `sha256:...` that identifies it."""
+    on: str
+    """The date, as 2026-11-15: a tag may have moved since."""
+    engine: EngineName | None
+    """None: no engine that firesteel knows is inside."""
+    version: str | None
+    entrypoint: tuple[str, ...] | None
+    arch: str | None
+    cuda: str | None
+    sm: tuple[str, ...] | None
+    """As `Image.sm`; None: the engine's libraries were not read."""
+    problems: tuple[ImageProblem, ...] = ()
 
 
-class Images(Value):
-    named: Mapping[str, Image] = {}
-    tags: tuple[TagRow, ...] = ()
-    digests: Mapping[str, Image] = {}
-    """By `sha256:...` only: the same digest is the same image in every registry."""
-    others: tuple[OtherImage, ...] = ()
-    inspected: Mapping[str, Image] = {}
-    """By reference, the images that were inspected on this machine."""
-    releases: Mapping[tuple[EngineName, str], Schema] = {}
-    """By engine and version, releases learned on this machine (`firesteel engine learn`)."""
+# --- `images.yaml` ---
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def _is_digest(text: str) -> str:
@@ -135,8 +163,6 @@ def _is_digest(text: str) -> str:
 
 VersionRange = Annotated[str, ExpandText(check_range)]
 """The versions of an engine that an entry applies to."""
-
-
 _UNSET: Any = object()
 """The file says nothing: what is known from elsewhere stays, which an explicit `null` would replace."""
 
@@ -214,10 +240,10 @@ def read_images(file: YamlFile, under: Images) -> Images:
     An entry inherits what a tag row knows about its reference, and overrides it.
     """
     schema = file.convert(ImagesSchema)
-    tags = (*(_tag_row(row) for row in schema.tags), *under.tags)
+    tags = (*(_make_tag_row(row) for row in schema.tags), *under.tags)
     named, digests = dict(under.named), dict(under.digests)
     for name, entry in schema.images.items():
-        base = _base(entry.reference, entry.engine, tags)
+        base = _find_base(entry.reference, entry.engine, tags)
         if base is None:
             reference = entry.reference or entry.package
             what = f"`images.{name}`: needs its `engine`: no tag row knows `{reference}`"
@@ -225,76 +251,47 @@ def read_images(file: YamlFile, under: Images) -> Images:
         if name in named and named[name].engine != base.engine:
             what = f"`images.{name}` is {named[name].engine} in the recipes that use it, not {base.engine}"
             raise file.mistake(("images", name), what)
-        named[name] = _named(name, entry, base)
+        named[name] = _make_named(name, entry, base)
     for index, row in enumerate(schema.digests):
-        base = _base(row.reference, row.engine, tags)
+        base = _find_base(row.reference, row.engine, tags)
         if base is None:
             what = f"`digests.{index}`: needs its `engine`: no tag row knows `{row.reference}`"
             raise file.mistake(("digests", index), what)
-        digests[row.digest] = _pinned(row, base)
+        digests[row.digest] = _make_pinned(row, base)
     others = (*schema.others, *under.others)
     return replace(under, named=named, tags=tags, digests=digests, others=others)
 
 
-def _base(reference: str | None, engine: EngineName | None, tags: tuple[TagRow, ...]) -> Image | None:
-    """What is known about the image before the entry adds to it."""
-    known = _by_tag(reference, tags) if reference else None
+def _make_tag_row(entry: TagSchema) -> TagRow:
+    """A row of the file as a value."""
+    image = replace(Image(entry.engine, None, sources=entry.sources), **entry.contents())
+    return TagRow(entry.repository, entry.tag, entry.versions, entry.versions_by_key, image)
+
+
+def _find_base(reference: str | None, engine: EngineName | None, tags: tuple[TagRow, ...]) -> Image | None:
+    """What is known about the image before the entry adds to it; None: not even its engine."""
+    known = _find_by_tag(reference, tags) if reference else None
     if engine is None:
         return known
     return replace(known, engine=engine) if known else Image(engine, None)
 
 
-def _named(name: str, entry: NamedSchema, base: Image) -> Image:
+def _make_named(name: str, entry: NamedSchema, base: Image) -> Image:
+    """An image that recipes name: what the entry says over what is known about its reference."""
     reference = f"{entry.reference}@{entry.digest}" if entry.digest else entry.reference
     sources = (*entry.sources, *base.sources)
     image = replace(base, name=name, reference=reference, package=entry.package, sources=sources)
     return replace(image, **entry.contents())
 
 
-def _pinned(entry: DigestSchema, base: Image) -> Image:
-    """The content of a digest never changes, even when its tag moves."""
+def _make_pinned(entry: DigestSchema, base: Image) -> Image:
+    """An image of one digest, whose content never changes, even when its tag moves."""
     sources = (*entry.sources, *base.sources)
     image = replace(base, reference=f"{entry.reference}@{entry.digest}", floating=False, sources=sources)
     return replace(image, **entry.contents())
 
 
-def _tag_row(entry: TagSchema) -> TagRow:
-    image = replace(Image(entry.engine, None, sources=entry.sources), **entry.contents())
-    return TagRow(entry.repository, entry.tag, entry.versions, entry.versions_by_key, image)
-
-
-def with_learned(
-    images: Images, inspected: Iterable[InspectedImage], histories: Iterable[EngineHistory] = ()
-) -> Images:
-    """Add what was learned on this machine: inspected images, which take precedence, and releases."""
-    by_reference, digests = dict(images.inspected), dict(images.digests)
-    for inspection in inspected:
-        image = _inspected_image(inspection, images)
-        by_reference[tagged(inspection.reference)] = image
-        digests |= {digest: replace(image, floating=False) for digest in inspection.digests}
-    releases = {
-        (history.engine, version): schema_at(history, version)
-        for history in histories
-        for version in history.versions
-    }
-    return replace(images, inspected=by_reference, digests=digests, releases={**images.releases, **releases})
-
-
-def _inspected_image(inspected: InspectedImage, images: Images) -> Image:
-    """The inspection overrides what the catalog knows."""
-    base = identify(inspected.reference, images) or Image(inspected.engine, None)
-    advice = "; its tag moves, so learn it again after a pull" if base.floating else ""
-    note = f"inspected here on {inspected.on}{advice}" + (f"; {base.note}" if base.note else "")
-    return replace(
-        base,
-        engine=inspected.engine,
-        version=inspected.version,
-        reference=inspected.reference,
-        entrypoint=base.entrypoint if inspected.entrypoint is None else inspected.entrypoint,
-        arch=inspected.arch,
-        note=note,
-        schema=inspected.schema,
-    )
+# --- which image a reference means ---
 
 
 def identify(reference: str, images: Images) -> Image | None:
@@ -312,21 +309,41 @@ def identify(reference: str, images: Images) -> Image | None:
     for named in images.named.values():
         if named.reference is not None and bare in (named.reference, named.reference.partition("@")[0]):
             return named
-    image = _by_tag(reference, images.tags)
+    image = _find_by_tag(reference, images.tags)
     if image is None or not digest:
         return image
     return replace(image, note=f"{_DIGEST_NOTE}; {image.note}" if image.note else _DIGEST_NOTE)
 
 
-def is_upstream(reference: str) -> bool:
-    """Published by the engine's own project: a fork may have other flags."""
-    return plain_reference(reference).startswith(_UPSTREAM)
+def _find_by_tag(reference: str, tags: Iterable[TagRow]) -> Image | None:
+    """What the first row says that matches the tag and applies to its version."""
+    repository, tag = split_reference(plain_reference(reference))
+    for row in tags:
+        match = re.fullmatch(row.tag, tag) if row.repository == repository else None
+        if match is None:
+            continue
+        version = _read_version(row, match)
+        if not row.versions or _is_in_range(version, row.versions):
+            floating = row.image.floating and "@" not in reference
+            return replace(row.image, reference=reference, version=version, floating=floating)
+    return None
 
 
-def is_preview(reference: str) -> bool:
-    """Published by the project, but from a branch: neither a release nor its newest state."""
-    tag = split_reference(plain_reference(reference))[1]
-    return is_upstream(reference) and tag != "" and _RELEASE_TAG.search(tag) is None
+def _read_version(row: TagRow, match: re.Match[str]) -> str | None:
+    """The version in a tag, or the one that its key stands for."""
+    groups = match.groupdict()
+    if groups.get("version"):
+        return groups["version"]
+    if groups.get("key"):
+        return row.versions_by_key.get(groups["key"], row.image.version)
+    return row.image.version
+
+
+def _is_in_range(version: str | None, text: str) -> bool:
+    try:
+        return version is not None and is_in_range(Version(version), text)
+    except InvalidVersion:
+        return False
 
 
 def other_image(reference: str, images: Images) -> OtherImage | None:
@@ -339,24 +356,20 @@ def other_image(reference: str, images: Images) -> OtherImage | None:
     return None
 
 
-def _by_tag(reference: str, tags: Iterable[TagRow]) -> Image | None:
-    repository, tag = split_reference(plain_reference(reference))
-    for row in tags:
-        match = re.fullmatch(row.tag, tag) if row.repository == repository else None
-        if match is None:
-            continue
-        version = _version(row, match)
-        if not row.versions or _is_in_range(version, row.versions):
-            floating = row.image.floating and "@" not in reference
-            return replace(row.image, reference=reference, version=version, floating=floating)
-    return None
+def is_upstream(reference: str) -> bool:
+    """Whether it is published by the engine's own project: a fork may have other flags."""
+    return plain_reference(reference).startswith(_UPSTREAM)
 
 
-def _is_in_range(version: str | None, text: str) -> bool:
-    try:
-        return version is not None and is_in_range(Version(version), text)
-    except InvalidVersion:
-        return False
+def is_preview(reference: str) -> bool:
+    """Whether the project published it from a branch: neither a release nor its newest state."""
+    tag = split_reference(plain_reference(reference))[1]
+    return is_upstream(reference) and tag != "" and _RELEASE_TAG.search(tag) is None
+
+
+def tagged(reference: str) -> str:
+    """The reference with the default tag if it has none."""
+    return ":".join(split_reference(plain_reference(reference)))
 
 
 def split_reference(reference: str) -> tuple[str, str]:
@@ -370,43 +383,48 @@ def split_reference(reference: str) -> tuple[str, str]:
     return f"{head}{slash}{name}", tag or ("" if digest else "latest")
 
 
-def tagged(reference: str) -> str:
-    """With the default tag when it has none."""
-    return ":".join(split_reference(plain_reference(reference)))
+# --- what was read on this machine ---
 
 
-def _version(row: TagRow, match: re.Match[str]) -> str | None:
-    groups = match.groupdict()
-    if groups.get("version"):
-        return groups["version"]
-    if groups.get("key"):
-        return row.versions_by_key.get(groups["key"], row.image.version)
-    return row.image.version
+def with_learned(
+    images: Images, learned: Iterable[ImageFlags], histories: Iterable[EngineHistory] = ()
+) -> Images:
+    """Add what was learned on this machine: inspected images, which take precedence, and releases."""
+    by_reference, digests = dict(images.inspected), dict(images.digests)
+    for found in learned:
+        image = _apply_learned(found, images)
+        by_reference[tagged(found.reference)] = image
+        digests |= {digest: replace(image, floating=False) for digest in found.digests}
+    releases = {
+        (history.engine, version): schema_at(history, version)
+        for history in histories
+        for version in history.versions
+    }
+    return replace(images, inspected=by_reference, digests=digests, releases={**images.releases, **releases})
 
 
-class ImageInspection(Value):
-    """What `firesteel image inspect` learned from the files of an image."""
-
-    reference: str
-    digests: tuple[str, ...]
-    """Every `sha256:...` that identifies it."""
-    on: str
-    """The date, as 2026-11-15: a tag may have moved since."""
-    engine: EngineName | None
-    """None: no engine that firesteel knows is inside."""
-    version: str | None
-    entrypoint: tuple[str, ...] | None
-    arch: str | None
-    cuda: str | None
-    sm: tuple[str, ...] | None
-    """As `Image.sm`; None: the engine's libraries were not read."""
-    problems: tuple[ImageProblem, ...] = ()
+def _apply_learned(learned: ImageFlags, images: Images) -> Image:
+    """What the catalog knows about the image, with what was learned in place of it."""
+    base = identify(learned.reference, images) or Image(learned.engine, None)
+    advice = "; its tag moves, so learn it again after a pull" if base.floating else ""
+    note = f"inspected here on {learned.on}{advice}" + (f"; {base.note}" if base.note else "")
+    return replace(
+        base,
+        engine=learned.engine,
+        version=learned.version,
+        reference=learned.reference,
+        entrypoint=base.entrypoint if learned.entrypoint is None else learned.entrypoint,
+        arch=learned.arch,
+        note=note,
+        schema=learned.schema,
+    )
 
 
 def with_inspections(images: Images, inspections: Iterable[ImageInspection]) -> Images:
-    """The oldest first. An image is found by digest; by its name until that is inspected again."""
+    """Add inspections of this machine, the oldest first. An image is found by digest; by its name until that
+    is inspected again."""
     for inspection in inspections:
-        image = _image(inspection, images)
+        image = _apply_inspection(inspection, images)
         if image is None:
             continue
         reference = tagged(inspection.reference)
@@ -426,7 +444,8 @@ def with_inspections(images: Images, inspections: Iterable[ImageInspection]) -> 
     return images
 
 
-def _image(inspection: ImageInspection, images: Images) -> Image | None:
+def _apply_inspection(inspection: ImageInspection, images: Images) -> Image | None:
+    """What the catalog knows about the image, with what was inspected in place of it."""
     digest = next((digest for digest in inspection.digests if digest in images.digests), None)
     base = images.digests[digest] if digest else identify(inspection.reference, images)
     engine = inspection.engine or (base.engine if base else None)

@@ -17,7 +17,7 @@ from datetime import date
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
-from firesteel.catalog.image import InspectedImage, is_upstream, split_reference
+from firesteel.catalog.image import ImageFlags, is_upstream, split_reference
 from firesteel.edge.docker import image_sources
 from firesteel.edge.docker.image_sources import (
     ContainerRuntime,
@@ -138,14 +138,14 @@ def _build(version: str) -> str:
 
 def learn_image(
     runtime: ContainerRuntime, image: InspectedContainerImage, today: date, default_version: str = ""
-) -> InspectedImage:
+) -> ImageFlags:
     """Reads the engine in an image. `default_version` is for one that does not carry its own."""
     engine = image_sources.read_engine(runtime, image, {name: _include(name) for name in _VERSION_FILES})
     if isinstance(engine, LlamaServerInfo):
         schema = _server_schema(engine)
     else:
         schema = _package_schema(engine, image, default_version)
-    return InspectedImage(
+    return ImageFlags(
         reference=image.reference,
         digests=image.digests,
         engine=schema.engine,
@@ -203,7 +203,7 @@ def _entrypoint(entrypoint: tuple[str, ...], engine: EngineName) -> tuple[str, .
     return entrypoint if _STARTS[engine].search(" ".join(entrypoint)) else None
 
 
-def save_learned_image(home: Home, image: InspectedImage) -> Path:
+def save_learned_image(home: Home, image: ImageFlags) -> Path:
     """An image by the makers of the engine also describes that release."""
     # A release of the engine's own project, and not a nightly.
     is_release = is_upstream(image.reference) and re.fullmatch(r"[0-9.]+(\.?post\d+)?", image.version)
@@ -212,7 +212,7 @@ def save_learned_image(home: Home, image: InspectedImage) -> Path:
     return save_image(home, image)
 
 
-def save_image(home: Home, image: InspectedImage) -> Path:
+def save_image(home: Home, image: ImageFlags) -> Path:
     """Saved by reference: an image learned again after a pull replaces the earlier one."""
     document = {
         "reference": image.reference,
@@ -233,14 +233,14 @@ def _image_path(home: Home, reference: str) -> Path:
     return home.learned / "images" / f"{plain}-{sha256(reference.encode()).hexdigest()[:8]}.json"
 
 
-def known_image(home: Home, image: InspectedContainerImage) -> InspectedImage | None:
+def known_image(home: Home, image: InspectedContainerImage) -> ImageFlags | None:
     """What was learned from this very image: the same reference and the same contents."""
     path = _image_path(home, image.reference)
     learned = _read_image(path) if path.is_file() else None
     return learned if learned and image.id in learned.digests else None
 
 
-def learned_images(home: Home, among: str | None = None) -> tuple[InspectedImage, ...]:
+def learned_images(home: Home, among: str | None = None) -> tuple[ImageFlags, ...]:
     """Every image that was learned, the oldest first; with `among` only those whose name or digest is in this
     text. A damaged file is an error that names it."""
     paths = sorted((home.learned / "images").glob("*.json"))
@@ -248,7 +248,7 @@ def learned_images(home: Home, among: str | None = None) -> tuple[InspectedImage
     return tuple(sorted(images, key=lambda image: image.on))
 
 
-def _read_image(path: Path, among: str | None = None) -> InspectedImage | None:
+def _read_image(path: Path, among: str | None = None) -> ImageFlags | None:
     try:
         document = json.loads(path.read_text("utf-8", errors="replace"))
         repository = split_reference(plain_reference(document["reference"]))[0]
@@ -256,7 +256,7 @@ def _read_image(path: Path, among: str | None = None) -> InspectedImage | None:
             return None
         history = load_history(document["book"], str(path))
         version, entrypoint = str(document["version"]), document["entrypoint"]
-        return InspectedImage(
+        return ImageFlags(
             reference=str(document["reference"]),
             digests=tuple(map(str, document["digests"])),
             engine=history.engine,

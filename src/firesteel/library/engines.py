@@ -28,7 +28,7 @@ from firesteel.workspace import find_workspace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from firesteel.catalog.image import InspectedImage
+    from firesteel.catalog.image import ImageFlags
     from firesteel.engines.schema.symbols import Schema
     from firesteel.rules.checker import ReleaseFinding
 
@@ -99,7 +99,7 @@ class LearnedRelease(Value):
 
 
 class LearnedImage(Value):
-    image: InspectedImage
+    image: ImageFlags
     path: Path | None
 
 
@@ -142,7 +142,7 @@ async def learn_release(
     return LearnedRelease(schema, learned_engines.save_schema(home, schema))
 
 
-def learn_image(reference: str, *, again: bool = False) -> InspectedImage:
+def learn_image(reference: str, *, again: bool = False) -> ImageFlags:
     """The engine in an image on this machine, with its flags; an unknown image is read and stored."""
     return learn_from_image(reference, again=again).image
 
@@ -195,7 +195,7 @@ def counts(schema: Schema) -> str:
     return f"{len(schema.flags)} flags, {len(schema.variables)} environment variables"
 
 
-def _require(image: InspectedImage, engine: EngineName | None, version: str) -> None:
+def _require(image: ImageFlags, engine: EngineName | None, version: str) -> None:
     """The engine and version on the command line must be those in the image."""
     asked, found = f"{engine or image.engine} {version or image.version}", f"{image.engine} {image.version}"
     if asked != found:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from firesteel.catalog.catalog import Catalog, RefusedRecipe, overlay, reasons
+from firesteel.catalog.catalog import Catalog, RefusedRecipe, overlay, reasons_to_refuse
 from firesteel.catalog.recipe import Recipe, Setting, dump_recipe, flag_value, read_recipe
 from firesteel.edge.files import read_text, write_new
 from firesteel.edge.home import find_home, write_text
@@ -121,7 +121,7 @@ def plan_recipe(name: str, host_name: str | None = None) -> PlannedRecipe:
         name = path.stem
     found = _known(known, name)
     proposal = propose(known, workspace.host(host_name or "gb10"), Ask(name))[0]
-    return PlannedRecipe(found, proposal, tuple(reasons(found, known)))
+    return PlannedRecipe(found, proposal, tuple(reasons_to_refuse(found, known)))
 
 
 def _known(catalog: Catalog, name: str) -> Recipe:
@@ -148,7 +148,7 @@ def share_recipe(name: str, folder: Path, *, patch: bool = False) -> SharedRecip
         files[folder / f"{name}.patch"] = catalog_patch(recipe, text)
     for path, content in files.items():
         write_new(path, content)
-    more = tuple(reasons(recipe, workspace.catalog))
+    more = tuple(reasons_to_refuse(recipe, workspace.catalog))
     return SharedRecipe(name, tuple(files), measured is not None, more)
 
 
@@ -197,7 +197,7 @@ def foreign_recipe(name: str) -> ForeignRecipe:
         )
     path, text = files[name]
     recipe = read_recipe(name, YamlFile.parse(path, text))
-    return ForeignRecipe(name, Path(path), text, tuple(reasons(recipe, find_workspace().catalog)))
+    return ForeignRecipe(name, Path(path), text, tuple(reasons_to_refuse(recipe, find_workspace().catalog)))
 
 
 def adopt_recipe(recipe: ForeignRecipe) -> Path:

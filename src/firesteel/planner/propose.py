@@ -158,7 +158,9 @@ def propose(
     By `launch_key`: `measured`, the memory that earlier starts took on this host, and `own`, the user's own
     benchmark runs here. `programs`: the engines of this machine, one of which is to serve.
     """
-    recipes = recipe_catalog.find(catalog, ask.model) if ask.model else tuple(catalog.recipes.values())
+    recipes = (
+        recipe_catalog.find_recipes(catalog, ask.model) if ask.model else tuple(catalog.recipes.values())
+    )
     if ask.engine is not None:
         models = {recipe.model for recipe in recipes}  # a name may be that of a recipe for another engine
         named = tuple(recipe for recipe in recipes if recipe.engine == ask.engine)
@@ -207,7 +209,7 @@ def _labels(catalog: Catalog, recipe: Recipe) -> tuple[str, ...]:
     if tag:
         return (tag.lower(),)
     said = tuple(word.lower() for word in _FORMATS.findall(name.rpartition("/")[2]))
-    return said or (_most(recipe_catalog.weights(catalog, recipe)).lower(),)
+    return said or (_most(recipe_catalog.loaded_weights(catalog, recipe)).lower(),)
 
 
 def quantization(catalog: Catalog, recipe: Recipe) -> str:
@@ -239,7 +241,7 @@ def _proposal(
     if program:
         launch = native(launch, program)
     launch, adapters, misfits = add_adapters(launch, model.architecture, named_adapters(ask, recipe), opened)
-    weights = _weights(recipe_catalog.weights(catalog, recipe), ask)
+    weights = _weights(recipe_catalog.loaded_weights(catalog, recipe), ask)
     key = launch_key(launch)
     planned = plan(
         launch,

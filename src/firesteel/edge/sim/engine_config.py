@@ -18,8 +18,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from firesteel.catalog.catalog import Catalog, overlay, shipped
-from firesteel.catalog.catalog import weights as catalog_weights
+from firesteel.catalog.catalog import Catalog, loaded_weights, overlay, shipped
 from firesteel.edge import checkpoints
 from firesteel.edge.home import find_home
 from firesteel.edge.sim import nvidia_smi
@@ -185,7 +184,7 @@ def _model(launch: Launch, known: Catalog) -> tuple[Architecture, Weights]:
         model = known.models[launch.model]
         recipe = known.recipes.get(launch.name)
         if recipe is not None and recipe.model == model.id:
-            return model.architecture, catalog_weights(known, recipe)
+            return model.architecture, loaded_weights(known, recipe)
         return model.architecture, model.weights
     path = _on_disk(launch)
     if path is not None:
