@@ -104,6 +104,7 @@ class _EventQueue:
 
 
 async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> AsyncIterator[ServeEvent]:
+    """Serve the models of a service file until `ends` is set; the file is read again whenever it changes."""
     ssl_context = _ssl_context(options)
     yield ServeEvent("reading", str(options.file))
     loader = ProcessLoader()

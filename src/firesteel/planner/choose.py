@@ -117,7 +117,11 @@ def choose(
     own: Mapping[str, Sequence[OwnRun]] | None = None,
     calls: Mapping[str, MeasuredCalls] | None = None,
 ) -> Choice:
-    """By `launch_key`: what was measured on this host. What was not measured never lowers a rank."""
+    """Rank the catalog for a use on a host: the best recipe, some others, and why some are left out.
+
+    `measured`, `own` and `calls` are what was measured on this host, by `launch_key`. What was not measured
+    never lowers a rank.
+    """
     left_out: dict[str, str] = {}
     candidates = []
     for recipe in catalog.recipes.values():

@@ -49,6 +49,8 @@ Progress = Callable[[int, int], None]
 def read_everything(
     contents: CheckpointContents, on_progress: Progress, environ: Mapping[str, str] = os.environ
 ) -> CheckpointContents:
+    """Read every byte on the disk: compare the files with the published digests, and summarize the values of
+    the tensors."""
     folder = local_folder(contents, environ)
     if folder is None:
         raise UsageError(

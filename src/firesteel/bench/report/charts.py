@@ -296,6 +296,7 @@ _FAILURES: Mapping[str, str] = {
 
 
 def plan_against_measured(data: ReportData, name: str) -> ChartSection:
+    """Measured figures over planned ones as ratios, with those that others reported."""
     title = "Plan against measured"
     planned, published = data.plan_comparisons(), data.published_comparisons()
     if not planned and not published:
@@ -394,6 +395,7 @@ def _judge_share(share: float, is_cpu: bool) -> str:
 
 
 def chunk_gaps(data: ReportData, name: str) -> ChartSection:
+    """How the gaps between chunks of an answer are distributed, by load."""
     title = "Time between chunks of an answer"
     known = [
         (figures, tuple(figures.inter_token_ms[p] for p in _PERCENTILES))

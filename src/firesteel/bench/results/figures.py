@@ -382,6 +382,8 @@ def _failures(warm: Sequence[RequestSample], used: int) -> Iterator[str]:
 def figures(
     point: Point, samples: Sequence[RequestSample], context: PointContext | None = None
 ) -> PointFigures:
+    """Turn the samples of a point into its figures, with intervals over repetitions and notes about what is
+    doubtful."""
     context = context or PointContext()
     repetitions = list(by_repetition(point, samples).values())
     good = [sample for repetition in repetitions for sample in repetition.good]

@@ -353,6 +353,7 @@ def is_truncated(error: Exception | None) -> bool:
 def explain(
     error: Exception, hub: Hub, repository: str, revision: str, path: str | None = None
 ) -> FiresteelError:
+    """Translate an exception of the Hub's client into an error that says what to type next."""
     import httpx2
     from huggingface_hub import errors
 

@@ -169,6 +169,7 @@ def known() -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
+    """Serve a model with xllamacpp, taking the arguments of llama-server; return the exit code."""
     if arguments == ["--version"]:  # as llama-server says it: the build is the last part of the release
         release = metadata.version("xllamacpp")
         print(f"version: {release.rpartition('.')[2]} (xllamacpp {release})")

@@ -81,6 +81,7 @@ _OTHERS_S = 6 * 3600
 
 
 def read(path: str, home: Home) -> ServiceConfig:
+    """Read a service file and plan each of its models for this host."""
     path = str(Path(path).absolute())
     file = read_service_file(path, files.read_text(Path(path)))
     adopt_all(home)

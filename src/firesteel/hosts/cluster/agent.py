@@ -111,6 +111,8 @@ def start(folder: Path) -> dict[str, Any]:
 
 
 def hold(folder: Path, parent: int) -> int:
+    """Start the engine of a rank, keep it until a reason to end it, and write its state; return the exit
+    code."""
     lock = (folder / "lock").open("a")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -300,6 +300,7 @@ _PLAIN = ("F32", "F16", "BF16")
 
 
 def check_gguf(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    """Compare the keys of a GGUF file with its tensors: layers, shapes and experts."""
     contents = checkpoint.contents
     if any(file.defect for file in contents.files):  # its keys could not be read either
         return

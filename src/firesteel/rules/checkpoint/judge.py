@@ -54,6 +54,7 @@ class CheckpointSummary(Value):
 
 
 def summarize_checkpoint(checkpoint: CheckpointContents | AuditedCheckpoint) -> CheckpointSummary:
+    """What a checkpoint is, in a few figures: its formats, its bytes, and which releases can load it."""
     if isinstance(checkpoint, CheckpointContents):
         checkpoint = AuditedCheckpoint(checkpoint)
     contents = checkpoint.contents

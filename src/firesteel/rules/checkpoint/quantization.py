@@ -29,6 +29,7 @@ _METHODS: Mapping[WrittenAs, tuple[str, ...]] = {
 
 
 def check_quantization(checkpoint: AuditedCheckpoint) -> Iterator[CheckpointFinding]:
+    """Compare what the configs say about the quantization with what is stored."""
     yield from _roles(checkpoint)
     yield from _drafter(checkpoint)
     if checkpoint.declared_error:

@@ -297,6 +297,8 @@ async def warm(
     key: str | None = None,
     limits: WarmUpLimits | None = None,
 ) -> AsyncIterator[Event]:
+    """Warm an engine up with prompts of growing length, each repeated until its time to the first token is
+    stable."""
     expected = expected or Expected(is_cpu=True)
     limits = limits or WarmUpLimits.of(expected)
     sender = _WarmUpSender(spec, key, limits, time.monotonic() + limits.total_s, time.time_ns() % 10**9)

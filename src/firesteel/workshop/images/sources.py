@@ -60,6 +60,7 @@ def folder_blobs(root: Path) -> Blobs:
 
 
 def archive_blobs(path: Path) -> Blobs:
+    """The files of an image that `docker save` wrote as a tar archive."""
     members: dict[str, tarfile.TarInfo] = {}
     try:
         with _Limited(path) as file, tarfile.open(fileobj=file, mode="r:") as archive:

@@ -101,6 +101,7 @@ def is_gguf_label(name: str) -> bool:
 def plan_gguf(
     model: str, label: str, imatrix: Path | None, home: Home, environ: Mapping[str, str] = os.environ
 ) -> GgufPlan:
+    """Plan the programs of llama.cpp that make a GGUF file of this type; refuse what they lack."""
     label, source = label.lower(), Path(model).expanduser().absolute()
     if not source.exists():
         raise UsageError(f"{source} does not exist", next="firesteel quantize FILE.gguf --to q4_k_m")

@@ -60,6 +60,8 @@ _INVERTED = frozenset({"weight_global_scale", "input_global_scale", "weight_scal
 def convert(
     draft: Draft, contents: CheckpointContents, to: WrittenLayout, read: Callable[[DraftTensor], bytes]
 ) -> Draft:
+    """Lay an NVFP4 checkpoint out as another tool writes it: names, scalar scales and config change; the
+    weights stay."""
     modules = draft.modules()
     quantized = [module for module in modules.values() if module.is_quantized and module.weight is not None]
     if not quantized:
@@ -176,6 +178,8 @@ def repair(
     on_progress: Progress = lambda done, total: None,
     environ: Mapping[str, str] = os.environ,
 ) -> RepairReport:
+    """Repair a checkpoint in place or as a copy, and audit the result before it takes its place; without
+    `options.writes` only say what would be done."""
     contents = read_contents(model, environ)
     folder = _folder(contents, environ)
     _require_whole(contents)

@@ -45,6 +45,8 @@ class ActionDone(Value):
 async def run_policy(
     name: str, policy: ImagePolicy, effects: FactoryEffects, home: Home, clock: Callable[[], float]
 ) -> AsyncIterator[BuildProgress | ActionDone]:
+    """Do what a policy decides, one action after the other, until nothing is left to do; the state is stored
+    after each."""
     path = state_path(home, name)
     try:
         with lock(path.with_suffix(".lock")):
