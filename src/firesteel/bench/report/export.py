@@ -30,7 +30,7 @@ FORMATS: Mapping[str, Callable[[Sequence[StoredRun], str], str]] = {
     "llama-benchy": lambda runs, version: benchy_json(_require_one_run(runs), version),
     "llama-benchy-csv": lambda runs, version: benchy_csv(_require_one_run(runs)),
 }
-"""By the name that `bench export --as` takes: runs and the version of firesteel -> the text of a file."""
+"""The name that `bench export --as` takes -> what makes a file of runs and the version of firesteel."""
 _FIGURES: Mapping[str, Callable[[PointFigures], MeasuredFigure | None]] = {
     "decode_tokens_per_s": lambda f: f.decode_tokens_per_s,
     "total_tokens_per_s": lambda f: f.total_tokens_per_s,

@@ -103,7 +103,7 @@ _MORE_COLUMNS: tuple[_Column, ...] = (
     ("decode tok/s, cold", lambda f: number(f.cold.get("decode_tokens_per_s"))),
     ("decode tok/s by the engine's own clock", lambda f: number(f.server.get("decode_tokens_per_s"))),
 )
-"""Of a second table, which keeps both narrow enough to read."""
+"""The columns of a second table, so that both are narrow enough to read."""
 
 
 def report_page(

@@ -35,9 +35,9 @@ from firesteel.errors import UsageError, printable
 from firesteel.values import Value, replace
 
 _MAX_ENTRIES = 10_000
-"""Of loads or lines in a file."""
+"""The most loads or lines of a file."""
 _MAX_VALUES = 200_000
-"""Of one list. Files come from others, and these bounds are what one may cost."""
+"""The most values of one list. Files come from others, and these bounds are what one may cost."""
 _MAX_NUMBER = 1e12
 """A larger number is no figure of a benchmark."""
 _UNCHANGED = "use the file as the tool wrote it"

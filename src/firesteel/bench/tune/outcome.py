@@ -69,7 +69,7 @@ class TuneResult(Value):
     journal: Journal
     space: SearchSpace
     changes: dict[str, str]
-    """Of the best setting, against the one before."""
+    """What the best setting changes in the one before."""
     is_better: bool
     difference: FigureDifference
     text: str

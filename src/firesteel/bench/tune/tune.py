@@ -91,7 +91,7 @@ class TuneEnvironment(Value):
 
     home: Home
     propose: Callable[[Ask], tuple[Proposal, ...]]
-    """With the memory that is free at that moment."""
+    """It plans with the memory that is free at that moment."""
     planning_context: Callable[[], PlanningContext]
     runner: CandidateRunner
 
@@ -229,7 +229,7 @@ class _Tune:
         """`space` and `search` are set: an early end may come before."""
         self.notes: list[str] = []
         self.settled: dict[str, str] = {}
-        """By knob that is left to the engine, what it comes to."""
+        """What each knob that is left to the engine comes to."""
         self.why_unmeasured = ""
         """Why the last run had no time for a single figure."""
 

@@ -48,7 +48,7 @@ UpgradeEvent = Event | BuildProgress | UpgradeResult
 _DRAIN_S = 900.0
 """How long the requests that run while a gateway switches may take."""
 _POLL_S = 0.2
-"""Between two looks at what a gateway does with a model."""
+"""The pause between two looks at what a gateway does with a model."""
 
 
 class NotSwitched(FiresteelError):

@@ -57,7 +57,7 @@ class DraftFlag(Struct):
 
 
 Drafts = dict[str, DraftFlag]
-"""By the name of the dataclass field."""
+"""The name of a dataclass field -> its flag."""
 
 
 class FunctionReader(Struct):
