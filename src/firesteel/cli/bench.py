@@ -152,7 +152,7 @@ def command(
         if path := files[format]:
             history.write_text(path, history.as_text([stored], format))
     if as_json:
-        print_json(documents.bench.bench_json(done.run, html))
+        print_json(documents.bench.BenchJson.of(done.run, html=html))
     else:
         out.print(run_view(done.run, cold))
         for path in filter(None, files.values()):

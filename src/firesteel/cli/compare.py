@@ -188,9 +188,8 @@ def _answers(answers: AnswerComparison) -> str:
 def _show_plan(run: BenchRun, as_json: bool) -> None:
     rows, why = history.planned_rows(run), run.subject.plan.get("why")
     if as_json:
-        shown = tuple(map(documents.bench.ComparePlanRowJson.of, rows))
         planned_from = str(why) if why else None
-        print_json(documents.bench.ComparePlanJson.of(run=run.id, planned_from=planned_from, rows=shown))
+        print_json(documents.bench.ComparePlanJson.of(run=run.id, planned_from=planned_from, rows=rows))
         return
     history.require_planned(run)
     columns = ("point", "figure", "measured", "planned", "off by", "verdict")

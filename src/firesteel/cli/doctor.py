@@ -120,7 +120,7 @@ def _cluster(checks: tuple[str, ...], as_json: bool) -> int:
 def _bundle(path: Path, root: Path | None, as_json: bool) -> int:
     sections = hosts.write_bundle(path, root)
     if as_json:
-        options.print_json(documents.hosts.DoctorBundleJson.of(file=str(path), sections=sections))
+        options.print_json(documents.hosts.DoctorBundleJson.of(file=path, sections=sections))
         return 0
     click.echo(f"{path}: {len(sections)} sections, secrets removed; look through it before you send it")
     click.echo(typed(f"next: firesteel doctor --from {shlex.quote(str(path))}"))

@@ -185,7 +185,7 @@ def _show_broken(schema: Schema, broken: BrokenRecipes, as_json: bool) -> int:
 
 
 def _show_release(found: LearnedRelease, as_json: bool) -> None:
-    schema, path = found.schema, str(found.path) if found.path else None
+    schema, path = found.schema, found.path
     if as_json:
         counts = {"flags": len(schema.flags), "variables": len(schema.variables)}
         options.print_json(
@@ -197,7 +197,7 @@ def _show_release(found: LearnedRelease, as_json: bool) -> None:
 
 
 def _show_image(found: LearnedImage, reference: str, as_json: bool) -> None:
-    image, path = found.image, str(found.path) if found.path else None
+    image, path = found.image, found.path
     if as_json:
         counts = {"flags": len(image.schema.flags), "variables": len(image.schema.variables)}
         options.print_json(

@@ -70,7 +70,7 @@ def show(run: str, cold: bool, html: Path | None, as_json: bool) -> None:
     if html:
         history.write_report(html, stored)
     if as_json:
-        options.print_json(documents.bench.bench_json(stored.run, html))
+        options.print_json(documents.bench.BenchJson.of(stored.run, html=html))
         return
     out.print(run_view(stored.run, cold))
     if html:
@@ -116,7 +116,7 @@ def chart(model: str | None, html: Path, as_json: bool) -> None:
     show_notes()
     history.write_chart(html, model)
     if as_json:
-        options.print_json(documents.bench.HistoryChartJson.of(html=str(html)))
+        options.print_json(documents.bench.HistoryChartJson.of(html=html))
         return
     err.print(f"report  {html}")
 

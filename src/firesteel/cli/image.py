@@ -66,9 +66,7 @@ def inspect(
         return 0
     found = images.inspect_opened(opened, _progress)
     if as_json:
-        path = str(found.saved) if found.saved else None
-        shown = documents.images.ImageInspectJson.of(found.report, recipes=found.recipes, saved=path)
-        options.print_json(shown)
+        options.print_json(documents.images.ImageInspectJson.of(found.report, found))
     else:
         _show(found.report, found.recipes)
     return found.exit_code

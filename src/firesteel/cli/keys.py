@@ -106,7 +106,7 @@ def add(
     )
     if as_json:
         shown = documents.serve.key_json(created)
-        options.print_json(documents.serve.KeyAddJson.of(token=token, key=shown, path=str(serve.keys_file())))
+        options.print_json(documents.serve.KeyAddJson.of(token=token, key=shown, path=serve.keys_file()))
         return
     click.echo(token)
     click.echo(f"created key `{name}` ({created.id}); this is the only time its token is shown", err=True)

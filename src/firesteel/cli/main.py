@@ -162,8 +162,7 @@ def _list_scenarios(as_json: bool) -> None:
         from firesteel.cli.options import print_json
         from firesteel.library import documents
 
-        rows = [{"name": name, "about": about} for name, about in found.items()]
-        print_json(documents.hosts.ScenariosJson.of(scenarios=rows))
+        print_json(documents.hosts.ScenariosJson.of(scenarios=tuple(found.items())))
         return
     for name, about in found.items():
         click.echo(f"{name:<14} {about}")

@@ -109,7 +109,7 @@ def command(
         repository=repository, is_public=public, despite=despite,
     )  # fmt: skip
     if dry_run and as_json:
-        options.print_json(documents.weights.quantize_plan_json(job.plan, str(job.out), job.forecast))
+        options.print_json(documents.weights.quantize_plan_json(job.plan, job.out, job.forecast))
         return 0
     if not as_json:
         _show_plan(job)
@@ -123,7 +123,7 @@ def command(
     if job.repository and done.can_be_published:
         _upload(job)
     if as_json:
-        options.print_json(documents.weights.quantize_json(job.plan, str(job.out), done.result, done.audit))
+        options.print_json(documents.weights.quantize_json(job.plan, job.out, done.result, done.audit))
     else:
         _show_result(job, done.result)
         _show_audit(done.audit)
@@ -156,7 +156,7 @@ def _quantize_gguf(
         written = weights.run_gguf_job(job)
     if as_json:
         document = documents.weights.QuantizeGgufJson.of(
-            model=model, format=label.lower(), out=str(job.out), source_bytes=plan.source_bytes,
+            model=model, format=label.lower(), out=job.out, source_bytes=plan.source_bytes,
             planned_bytes=plan.bytes, bytes=written,
         )  # fmt: skip
         options.print_json(document)

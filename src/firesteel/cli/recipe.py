@@ -104,10 +104,7 @@ def share(name: str, folder: Path, patch: bool, as_json: bool) -> None:
     """Write recipe NAME as a file that others can drop in, together with what was measured here."""
     shared = recipes.share_recipe(name, folder, patch=patch)
     if as_json:
-        written = tuple(map(str, shared.files))
-        options.print_json(
-            documents.plans.RecipeShareJson.of(name=name, files=written, more_than_flags=shared.more)
-        )
+        options.print_json(documents.plans.RecipeShareJson.of(shared, more_than_flags=shared.more))
         return
     for path in shared.files:
         out.print(f"wrote {path}")
@@ -149,7 +146,7 @@ def adopt(name: str, yes: bool, as_json: bool) -> None:
     own = recipes.adopt_recipe(recipe)
     if as_json:
         options.print_json(
-            documents.plans.RecipeAdoptJson.of(name=name, path=str(own), more_than_flags=recipe.more)
+            documents.plans.RecipeAdoptJson.of(name=name, path=own, more_than_flags=recipe.more)
         )
         return
     out.print(typed(f"wrote {own}; remove {recipe.path}; next: firesteel recipe test {name}"), soft_wrap=True)

@@ -95,7 +95,7 @@ def command(
         for finding in proposal.stops:
             click.echo(f"{name}: {finding.rule}: {finding.says}", err=True)
     if as_json:
-        options.print_json(documents.render.render_json(rendered, str(output) if output else None))
+        options.print_json(documents.render.render_json(rendered, output))
     elif output:
         click.echo(f"wrote {output}", err=True)
     else:

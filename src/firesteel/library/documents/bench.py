@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from firesteel.bench.compare.against import PublishedComparison
@@ -11,7 +10,6 @@ from firesteel.bench.compare.answers import QualityComparison
 from firesteel.bench.compare.runs import AnswerComparison, Comparison
 from firesteel.bench.compare.stats import FigureDifference, Measure, mean_interval
 from firesteel.bench.measurements import (
-    BenchRun,
     FoundLoad,
     MeasuredFigure,
     Point,
@@ -27,7 +25,6 @@ from firesteel.bench.tune.search import SearchSpace
 from firesteel.launch import Text
 from firesteel.library.documents.document import Document
 from firesteel.units import Band
-from firesteel.values import replace
 
 
 class BenchJson(Document, tag_field="document", tag="firesteel.bench/1"):
@@ -248,17 +245,10 @@ class TuneDryRunJson(Document, tag_field="document", tag="firesteel.tune-dry-run
 # --- values -> documents ---
 
 
-def bench_json(run: BenchRun, html: Path | None) -> BenchJson:
-    return replace(BenchJson.of(run), html=str(html) if html else None)
-
-
 def compare_json(comparison: Comparison) -> CompareJson:
     return CompareJson.of(
         comparison,
         is_comparable=not comparison.why_not and bool(comparison.rows),
-        why_not=tuple(
-            DifferingSettingJson.of(setting=setting, says=says) for setting, says in comparison.why_not
-        ),
     )
 
 
@@ -279,9 +269,8 @@ def tune_json(result: TuneResult) -> TuneJson:
         words=result.text,
         ratio_low=difference.low,
         ratio_high=difference.high,
-        recipe_path=str(result.recipe_path) if result.recipe_path else None,
         trials=tuple(_trial_json(result.space, trial) for trial in journal.trials),
-        refused=_refused_json(result.space),
+        refused=result.space.refused(),
         drafting=tuple(DraftingJson.of(row.difference, row) for row in result.drafts),
     )
 
@@ -305,9 +294,5 @@ def space_json(model: str, space: SearchSpace) -> TuneDryRunJson:
             KnobJson.of(name=knob.name, choices=knob.labels, now=knob.labels[index], why=knob.why)
             for knob, index in zip(space.knobs, space.start, strict=True)
         ),
-        refused=_refused_json(space),
+        refused=space.refused(),
     )
-
-
-def _refused_json(space: SearchSpace) -> tuple[RefusedSettingJson, ...]:
-    return tuple(RefusedSettingJson.of(changes=changes, why=why) for changes, why in space.refused())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from firesteel.engines.diagnosis import Cause, Folded, PhaseMark, State
 from firesteel.facts.evidence import Evidence
@@ -12,12 +12,21 @@ from firesteel.rules.rule import Level
 
 if TYPE_CHECKING:
     from firesteel.engines.diagnosis import Diagnosis
-    from firesteel.reads.stated import StatedMachine
-    from firesteel.rules.checker import Finding
+    from firesteel.launch import Location
     from firesteel.rules.linter import CheckReport
 
 
-class FindingJson(Document):
+class _Placed(Document):
+    """Made from something that knows its `location` in the user's text."""
+
+    @classmethod
+    def of(cls, *values: object, **others: object) -> Self:
+        found: Location | None = getattr(values[0], "location", None)
+        file, line, column = (found.path, found.line, found.column) if found else (None, None, None)
+        return super().of(*values, **{"file": file, "line": line, "column": column, **others})
+
+
+class FindingJson(_Placed):
     rule: str
     level: Level
     says: str
@@ -29,6 +38,10 @@ class FindingJson(Document):
     fixable: bool
     confidence: str
     sources: tuple[Evidence, ...]
+
+    @classmethod
+    def of(cls, *values: object, **others: object) -> Self:
+        return super().of(*values, fixable=getattr(values[0], "fix", None) is not None, **others)
 
 
 class AllowedJson(Document):
@@ -47,7 +60,7 @@ class UnreadJson(Document):
     why: str
 
 
-class MachineJson(Document):
+class MachineJson(_Placed):
     """The machine that a launch is for."""
 
     kind: MachineKind
@@ -87,34 +100,10 @@ class RuleJson(Document, tag_field="document", tag="firesteel.check-explain/1"):
     sources: tuple[Evidence, ...]
 
 
-def finding_json(finding: Finding) -> FindingJson:
-    location = finding.location
-    return FindingJson.of(
-        finding,
-        file=location.path if location else None,
-        line=location.line if location else None,
-        column=location.column if location else None,
-        fixable=finding.fix is not None,
-    )
-
-
-def machine_json(machine: StatedMachine) -> MachineJson:
-    location = machine.location
-    return MachineJson.of(
-        machine, file=location.path if location else None, line=location.line if location else None
-    )
-
-
 def check_json(result: CheckReport) -> CheckJson:
     return CheckJson.of(
+        result,
         launches=len(result.launches),
-        hardware=result.hardware,
-        machines=tuple(map(machine_json, result.machines)),
-        files=result.files,
-        findings=tuple(map(finding_json, result.findings)),
-        allowed=tuple(
-            AllowedJson.of(finding=finding_json(finding), reason=reason) for finding, reason in result.allowed
-        ),
         fixed=tuple(
             FixedJson.of(
                 file=fixed.name,
@@ -123,7 +112,7 @@ def check_json(result: CheckReport) -> CheckJson:
             )
             for fixed in result.fixed
         ),
-        unread=tuple(UnreadJson.of(file=name, why=error.what) for name, error in result.unread),
+        unread=tuple((name, error.what) for name, error in result.unread),
     )
 
 
@@ -157,10 +146,5 @@ class DiagnosisJson(Document, tag_field="document", tag="firesteel.diagnose/1"):
 
 
 def diagnosis_json(log: str, diagnosis: Diagnosis) -> DiagnosisJson:
-    suspect = diagnosis.suspect
-    return DiagnosisJson.of(
-        diagnosis,
-        log=log,
-        stage=diagnosis.reached.stage if diagnosis.reached else None,
-        suspect=SuspectJson.of(line=suspect[0], text=suspect[1]) if suspect else None,
-    )
+    stage = diagnosis.reached.stage if diagnosis.reached else None
+    return DiagnosisJson.of(diagnosis, log=log, stage=stage)

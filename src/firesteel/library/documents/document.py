@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping
+from pathlib import PurePath
 from typing import Any, Self, Union, dataclass_transform, get_args, get_origin
 
 import msgspec
@@ -42,9 +43,13 @@ def _shown(kind: Any, value: Any) -> Any:
     arguments = get_args(kind)
     if isinstance(value, Iterator):
         value = tuple(value)
+    if isinstance(value, PurePath):
+        return str(value)
     if value is None or isinstance(value, Document):
         return value
     if isinstance(kind, type) and issubclass(kind, Document):
+        if isinstance(value, tuple):  # its parts, in the order of the keys
+            value = dict(zip(kind.__struct_fields__, value, strict=True))
         return kind.of(**value) if isinstance(value, Mapping) else kind.of(value)
     if get_origin(kind) in (Union, types.UnionType):
         documents = [each for each in arguments if isinstance(each, type) and issubclass(each, Document)]

@@ -14,7 +14,7 @@ from firesteel.engines.kv_cache import requested_kv_cache_bytes
 from firesteel.facts.evidence import Evidence
 from firesteel.facts.model.tensors import Provenance
 from firesteel.launch import EngineName, FlagValue
-from firesteel.library.documents.check import FindingJson, finding_json
+from firesteel.library.documents.check import FindingJson
 from firesteel.library.documents.document import Document, HostJson
 from firesteel.planner.advice import OverHosts
 from firesteel.planner.choose import GuideClaim, SourcedFigure, Use
@@ -27,8 +27,7 @@ from firesteel.render import docker
 from firesteel.units import Band
 
 if TYPE_CHECKING:
-    from firesteel.catalog.model import Model
-    from firesteel.catalog.recipe import Recipe
+    from firesteel.catalog.recipe import Recipe, RecipeRequests
     from firesteel.launch import Launch
     from firesteel.planner.choose import Candidate, Choice
     from firesteel.planner.plan import Plan
@@ -121,9 +120,8 @@ class SpeedJson(Document):
     def of(cls, *values: object, **others: object) -> Self:
         (speed,) = values
         assert isinstance(speed, Speed)
-        depths = tuple(DepthJson.of(depth=depth, decode_tokens_per_s=rate) for depth, rate in speed.at_depth)
         phases = speed.start_up.phases if speed.start_up else ()
-        return super().of(speed, **{"at_depth": depths, "start_up": phases, **others})
+        return super().of(speed, **{"start_up": phases, **others})
 
 
 class LaunchJson(Document):
@@ -314,7 +312,7 @@ def _candidate(candidate: Candidate) -> CandidateJson:
         candidate,
         status=proposal.recipe.status if proposal.recipe else "untried",
         needed_bytes=plan.memory.needed,
-        terms=terms_json(proposal.model),
+        terms=proposal.model,
     )
 
 
@@ -328,24 +326,20 @@ def plan_json(
         model=plan.launch.model,
         status=proposal.recipe.status if proposal.recipe else "untried",
         cache=cache_json(plan),
-        findings=tuple(map(finding_json, proposal.findings)),
         launch=launch_json(plan.launch),
         others=tuple(
             AlternativeJson.of(name=other.name, why=compared_with_best(proposal, other)) for other in others
         ),
-        terms=terms_json(proposal.model),
-        requests=requests_json(proposal.recipe),
+        terms=proposal.model,
+        requests=requests_of(proposal.recipe),
         quality=proposal.recipe.quality if proposal.recipe else (),
         over_hosts=over_hosts,
     )
 
 
-def terms_json(model: Model | None) -> TermsJson | None:
-    return TermsJson.of(model) if model else None
-
-
-def requests_json(recipe: Recipe | None) -> RequestsJson | None:
-    return RequestsJson.of(recipe.requests) if recipe and recipe.requests else None
+def requests_of(recipe: Recipe | None) -> RecipeRequests | None:
+    """None: the recipe does not say how the model should be asked."""
+    return recipe.requests if recipe and recipe.requests else None
 
 
 def plan_compare_json(proposals: Iterable[Proposal]) -> PlanCompareJson:
@@ -369,8 +363,8 @@ def model_row(proposal: Proposal) -> ModelRowJson:
         weights_provenance=model.weights.provenance,
         quality=recipe.quality,
         drafted_tokens_per_s=plan.speed.drafted_tokens_per_s if plan.speed else None,
-        terms=terms_json(model),
-        requests=requests_json(recipe),
+        terms=model,
+        requests=requests_of(recipe),
     )
 
 

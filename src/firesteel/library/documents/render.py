@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from firesteel.hosts.cluster.rendered import NodeFile
@@ -25,12 +26,5 @@ class RenderJson(Document, tag_field="document", tag="firesteel.render/1"):
     """Over several hosts: a file for each of them."""
 
 
-def render_json(rendered: Rendered, path: str | None) -> RenderJson:
-    return RenderJson.of(
-        name=rendered.names[0],
-        names=rendered.names,
-        format=rendered.form,
-        text=rendered.text,
-        path=path,
-        nodes=rendered.nodes,
-    )
+def render_json(rendered: Rendered, path: Path | None) -> RenderJson:
+    return RenderJson.of(rendered, name=rendered.names[0], format=rendered.form, path=path)

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from msgspec import field
 
 from firesteel.library.documents.document import Document
-from firesteel.library.documents.plans import RequestsJson, TermsJson, requests_json, terms_json
+from firesteel.library.documents.plans import RequestsJson, TermsJson, requests_of
 from firesteel.planner.propose import MeasuredCalls
 from firesteel.run.prune import UnusedFile
 from firesteel.run.service import NodeStatus
 from firesteel.run.verify.checks import CheckResult
 from firesteel.units import Band
-from firesteel.values import replace
 
 if TYPE_CHECKING:
     from firesteel.launch import Step
@@ -126,13 +125,13 @@ def up_json(
     proposal: Proposal | None = None,
     nodes: tuple[NodeStatus, ...] = (),
 ) -> UpJson:
-    update = {
-        "already_running": already_running,
-        "nodes": nodes,
-        "terms": terms_json(proposal.model if proposal else None),
-        "requests": requests_json(proposal.recipe if proposal else None),
-    }
-    return replace(UpJson.of(report), **update)
+    return UpJson.of(
+        report,
+        already_running=already_running,
+        nodes=nodes,
+        terms=proposal.model if proposal else None,
+        requests=requests_of(proposal.recipe if proposal else None),
+    )
 
 
 def up_file_json(
@@ -144,8 +143,7 @@ def up_file_json(
         up_json(ready.report, ready.already, proposal)
         for ready, proposal in zip(started, proposals, strict=True)
     )
-    nodes = {node: tuple(map(NodeUpJson.of, reports)) for node, reports in on_nodes.items()}
-    return UpFileJson.of(reports=tuple(reports), nodes=nodes)
+    return UpFileJson.of(reports=reports, nodes=on_nodes)
 
 
 def steps_json(name: str, steps: Iterable[Step]) -> UpDryRunJson:

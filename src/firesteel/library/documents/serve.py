@@ -128,9 +128,9 @@ def client_json(found: ConfiguredClient, written: bool, backup: Path | None) -> 
         client=found.name,
         key_variable=found.target.endpoint.key,
         text=found.text,
-        path=str(found.path) if found.path else None,
+        path=found.path,
         written=written,
-        backup=str(backup) if backup else None,
+        backup=backup,
         taken=found.target.kind,
         notes=found.notes,
     )

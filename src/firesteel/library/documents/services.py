@@ -36,8 +36,7 @@ class PsJson(Document, tag_field="document", tag="firesteel.ps/1"):
 
 
 def ps_json(found: ServiceList) -> PsJson:
-    alarms = tuple(map(HostAlarmJson.of, found.alarms))
-    return PsJson.of(services=found.services, gateway=found.gateway, host=alarms, gpu=found.gpu)
+    return PsJson.of(found, host=found.alarms)
 
 
 class OverviewJson(Document, tag_field="document", tag="firesteel.overview/1"):

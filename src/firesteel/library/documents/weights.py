@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from firesteel.library.documents.document import Document
@@ -84,7 +85,7 @@ class QuantizeGgufJson(Document, tag_field="document", tag="firesteel.quantize-g
 
 
 def quantize_plan_json(
-    plan: QuantizationPlan, out: str, forecast: QuantizationForecast | None
+    plan: QuantizationPlan, out: Path, forecast: QuantizationForecast | None
 ) -> QuantizePlanJson:
     return QuantizePlanJson.of(
         plan,
@@ -100,7 +101,7 @@ def quantize_plan_json(
 
 
 def quantize_json(
-    plan: QuantizationPlan, out: str, result: QuantizationResult, audited: AuditReport
+    plan: QuantizationPlan, out: Path, result: QuantizationResult, audited: AuditReport
 ) -> QuantizeJson:
     return QuantizeJson.of(
         result,
