@@ -19,7 +19,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from firesteel.edge.home import Home, Locked, lock, write_text
 from firesteel.errors import DoesNotFit, FiresteelError, HostNotReady, Stopped, UsageError
@@ -136,47 +136,14 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
         stack.push_async_callback(dispatcher.monitoring.close)
         url = await _listen(server, listen, ssl_context)
 
-        def publish_address() -> None:
-            names = tuple(model.name for model in executor.config.models)
-            certificate = str(options.cert.absolute()) if options.cert else ""
-            write_address(home, Address(url, names, not ring.is_open, os.getpid(), certificate))
-
-        def apply(changed: ServiceConfig) -> None:
-            executor.change(changed)
-            dispatcher.config_changed()
-            server.change_buffers(changed.gateway_bytes)
-            server.keepalives = changed.keepalives
-            if options.cors is None:
-                server.origins = _safe_origins(changed.cors, ring, events)
-            for event in _unservable(changed, executor.impossible()):
-                events.put(event)
-            publish_address()
-            dispatcher.monitoring.file_problem = ""
-            events.put(ServeEvent("file", f"{changed.path} was read again"))
-
-        def refuse(why: Reason) -> None:
-            dispatcher.monitoring.file_problem = str(why)
-            dispatcher.subscribers.publish({"event": "note", "model": "", "words": str(why)})
-            events.put(ServeEvent("file", str(why)))
-
-        publish_address()
+        served = _Served(options, home, executor, dispatcher, server, ring, events, url)
+        served.publish_address()
         watch = ServiceFileWatch(
-            str(options.file),
-            loader,
-            apply,
-            refuse,
-            first_read,
-            str(home.releases_path),
+            str(options.file), loader, served.apply, served.refuse, first_read, str(home.releases_path)
         )
         watch.start()
         stack.push_async_callback(watch.close)
-
-        def keys_changed(text: str) -> None:
-            dispatcher.keys_changed()
-            publish_address()
-            events.put(ServeEvent("keys", text))
-
-        ring.on_change = keys_changed
+        ring.on_change = served.keys_changed
         refreshing = asyncio.ensure_future(_refresh_keys(ring))
         stack.callback(refreshing.cancel)
         yield _listening(url, config, ring)
@@ -189,6 +156,48 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
         )
         yield _drained(await _drain(server, dispatcher, end_streams))
     yield ServeEvent("ended", _what_runs(home, executor.config))
+
+
+class _Served(NamedTuple):
+    """A gateway that listens, and what a changed service file or key changes of it."""
+
+    options: ServeOptions
+    home: Home
+    executor: Executor
+    dispatcher: RequestDispatcher
+    server: HttpServer
+    ring: KeyRing
+    events: _EventQueue
+    url: str
+
+    def publish_address(self) -> None:
+        """For `client`, `top` and other commands, which ask for the gateway of this home."""
+        names = tuple(model.name for model in self.executor.config.models)
+        certificate = str(self.options.cert.absolute()) if self.options.cert else ""
+        write_address(self.home, Address(self.url, names, not self.ring.is_open, os.getpid(), certificate))
+
+    def apply(self, changed: ServiceConfig) -> None:
+        self.executor.change(changed)
+        self.dispatcher.config_changed()
+        self.server.change_buffers(changed.gateway_bytes)
+        self.server.keepalives = changed.keepalives
+        if self.options.cors is None:
+            self.server.origins = _safe_origins(changed.cors, self.ring, self.events)
+        for event in _unservable(changed, self.executor.impossible()):
+            self.events.put(event)
+        self.publish_address()
+        self.dispatcher.monitoring.file_problem = ""
+        self.events.put(ServeEvent("file", f"{changed.path} was read again"))
+
+    def refuse(self, why: Reason) -> None:
+        self.dispatcher.monitoring.file_problem = str(why)
+        self.dispatcher.subscribers.publish({"event": "note", "model": "", "words": str(why)})
+        self.events.put(ServeEvent("file", str(why)))
+
+    def keys_changed(self, text: str) -> None:
+        self.dispatcher.keys_changed()
+        self.publish_address()
+        self.events.put(ServeEvent("keys", text))
 
 
 def _what_runs(home: Home, config: ServiceConfig) -> str:
