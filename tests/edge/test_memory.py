@@ -42,7 +42,7 @@ def test_this_machine() -> None:
 
 def test_what_is_not_there_is_not_known(tmp_path: Path) -> None:
     seen = sample(proc=tmp_path)
-    assert (seen.memory, seen.pressure, seen.large_blocks_bytes, seen.stalls) == (None,) * 4
+    assert (seen.memory, seen.pressure, seen.large_blocks_bytes, seen.oom_kills) == (None,) * 4
     (tmp_path / "meminfo").write_text("MemTotal: many kB\n")
     (tmp_path / "vmstat").write_bytes(b"\xff\xfe")
     assert sample(proc=tmp_path).memory is None

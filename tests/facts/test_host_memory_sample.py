@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from firesteel.facts.host.memory import (
     GpuProcess,
     Pressure,
-    StallCounters,
     parse_buddyinfo,
     parse_gpu_processes,
     parse_kernel_log,
+    parse_oom_kills,
     parse_pressure,
-    parse_vmstat,
 )
 from firesteel.units import MIB
 
@@ -68,17 +67,14 @@ def test_free_memory_in_large_blocks(text: str, page: int, free: int | None) -> 
 @pytest.mark.parametrize(
     ("text", "seen"),
     [
-        (
-            "nr_free_pages 5\nallocstall_normal 7\nallocstall_movable 3\ncompact_stall 4\noom_kill 2\n",
-            StallCounters(10, 4, 2),
-        ),
-        ("allocstall 7\noom_kill 0\n", StallCounters(7, 0, 0)),
+        ("nr_free_pages 5\nallocstall_normal 7\noom_kill 2\n", 2),
+        ("oom_kill 0\n", 0),
         ("nr_free_pages 5\n", None),
         ("", None),
     ],
 )
-def test_stalls(text: str, seen: StallCounters | None) -> None:
-    assert parse_vmstat(text) == seen
+def test_oom_kills(text: str, seen: int | None) -> None:
+    assert parse_oom_kills(text) == seen
 
 
 @pytest.mark.parametrize(
@@ -130,5 +126,5 @@ def test_who_uses_the_gpu(text: str, users: tuple[GpuProcess, ...]) -> None:
 
 @given(st.text(max_size=300))
 def test_no_text_makes_a_reader_fail(text: str) -> None:
-    for read in (parse_pressure, parse_buddyinfo, parse_vmstat, parse_kernel_log, parse_gpu_processes):
+    for read in (parse_pressure, parse_buddyinfo, parse_oom_kills, parse_kernel_log, parse_gpu_processes):
         read(text)

@@ -15,7 +15,7 @@ from tests.conftest import Ran
 
 from firesteel.edge.home import Home
 from firesteel.facts.host.hardware import Meminfo
-from firesteel.facts.host.memory import KernelEvent, MemorySample, StallCounters
+from firesteel.facts.host.memory import KernelEvent, MemorySample
 from firesteel.run.service import ServiceSpec, death, load, write_spec
 from firesteel.run.supervise.exits import OomCounts, killed_for_memory
 from firesteel.units import GIB, MIB
@@ -92,7 +92,7 @@ def test_a_kill_by_the_kernel_is_told_with_its_memory(limited: Limited, tmp_path
 
 def sample(kills: int, *texts: str) -> MemorySample:
     events = tuple(KernelEvent("oom-cgroup", text) for text in texts)
-    return MemorySample(0, None, stalls=StallCounters(0, 0, kills), kernel=events)
+    return MemorySample(0, None, oom_kills=kills, kernel=events)
 
 
 LOGGED = (

@@ -116,7 +116,6 @@ def _minors() -> tuple[str, ...]:
     return tuple({Version(version).release[:2]: version for version in known}.values())
 
 
-WRITTEN = ("hardware", "drivers", "variables")
 FACT_TABLES = ("hardware", "drivers", "images", "variables")
 
 
@@ -151,7 +150,7 @@ class FactTable(Value, tag_field="document", tag="firesteel.facts-table/1"):
 
 
 def fact_table(name: str) -> FactTable:
-    """One of TABLES."""
+    """One of FACT_TABLES."""
     if name == "images":
         columns = ("image", "engine", "CUDA", "12.x code", "starts")
         return FactTable(name, "Images that are known", columns, tuple(_image_rows()))

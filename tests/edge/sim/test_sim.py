@@ -30,8 +30,8 @@ from firesteel.facts.host.memory import (
     parse_buddyinfo,
     parse_gpu_processes,
     parse_kernel_log,
+    parse_oom_kills,
     parse_pressure,
-    parse_vmstat,
 )
 from firesteel.launch import Ask, EngineName
 from firesteel.units import GIB
@@ -87,7 +87,7 @@ def test_proc_files_have_the_format_of_the_kernel(sparks: Sparks) -> None:
     assert host.memory.total_bytes == pytest.approx(121.69 * GIB, abs=1024)
     pressure = parse_pressure((proc / "pressure/memory").read_text())
     assert pressure is not None and pressure.full_avg10 == 0
-    assert parse_vmstat((proc / "vmstat").read_text()) is not None
+    assert parse_oom_kills((proc / "vmstat").read_text()) is not None
     large = parse_buddyinfo((proc / "buddyinfo").read_text())
     assert large is not None and large > 100 * GIB
     fragmented = sparks(with_fault(kind="fragmentation"))

@@ -55,7 +55,7 @@ def sample(log: KernelLog | None = None, proc: Path | None = None) -> MemorySamp
         memory=memory,
         pressure=facts.parse_pressure(_text(folder / "pressure/memory")),
         large_blocks_bytes=facts.parse_buddyinfo(_text(folder / "buddyinfo"), os.sysconf("SC_PAGE_SIZE")),
-        stalls=facts.parse_vmstat(_text(folder / "vmstat")),
+        oom_kills=facts.parse_oom_kills(_text(folder / "vmstat")),
         kernel=log.new_events() if log else None,
     )
 

@@ -56,16 +56,6 @@ class Pressure(Value):
     full_avg10: float
 
 
-class StallCounters(Value):
-    """Counted since boot."""
-
-    direct_reclaims: int
-    """Allocations for which a program had to free memory first."""
-    compactions: int
-    """Allocations for which a program had to wait for compaction."""
-    oom_kills: int
-
-
 class KernelEvent(Value):
     kind: EventKind
     text: str
@@ -78,7 +68,8 @@ class MemorySample(Value):
     pressure: Pressure | None = None
     large_blocks_bytes: int | None = None
     """Free memory in blocks of 2 MiB or more."""
-    stalls: StallCounters | None = None
+    oom_kills: int | None = None
+    """By the kernel, since boot."""
     kernel: tuple[KernelEvent, ...] | None = None
     """What the kernel logged since the previous sample; None: its log cannot be read."""
 
@@ -124,13 +115,10 @@ def parse_buddyinfo(text: str, page_bytes: int = 4096) -> int | None:
     )
 
 
-def parse_vmstat(text: str) -> StallCounters | None:
-    """`/proc/vmstat`. Kernels count direct reclaim once per zone."""
-    counters = {name: int(value) for name, value in re.findall(r"^(\w+) (\d{1,20})$", text, re.M)}
-    reclaims = [value for name, value in counters.items() if name.startswith("allocstall")]
-    if not reclaims or "oom_kill" not in counters:
-        return None
-    return StallCounters(sum(reclaims), counters.get("compact_stall", 0), counters["oom_kill"])
+def parse_oom_kills(text: str) -> int | None:
+    """`/proc/vmstat`."""
+    found = re.search(r"^oom_kill (\d{1,20})$", text, re.M)
+    return int(found[1]) if found else None
 
 
 def parse_kernel_log(text: str) -> tuple[KernelEvent, ...]:

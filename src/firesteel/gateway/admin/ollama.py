@@ -7,7 +7,7 @@ changes Ollama's store (`/api/pull`, `/api/delete`, ...) is refused, and says so
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
@@ -25,7 +25,6 @@ _STORE_PATHS = ("pull", "push", "create", "copy", "delete")
 _FAR_FUTURE = "2318-01-01T00:00:00Z"
 """Ollama's own value for a model that stays."""
 VisibleModels = Callable[[web.Request], list[ModelStatus]]
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def ollama_routes(visible_models: VisibleModels) -> list[web.RouteDef]:

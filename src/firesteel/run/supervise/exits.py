@@ -128,8 +128,7 @@ class OomCounts(Value):
     def of(cls, sample: MemorySample, in_cgroup: int | None) -> OomCounts:
         texts = [event.text for event in sample.kernel or () if event.kind in ("oom", "oom-cgroup")]
         held = [int(found[1]) * KIB for text in texts if (found := _KILLED.search(text))]
-        on_host = sample.stalls.oom_kills if sample.stalls else None
-        return cls(in_cgroup, on_host, held[-1] if held else None)
+        return cls(in_cgroup, sample.oom_kills, held[-1] if held else None)
 
 
 def killed_for_memory(

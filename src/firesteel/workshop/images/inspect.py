@@ -31,7 +31,6 @@ from firesteel.workshop.images.layers import Counts, ImageFile, visible_files
 from firesteel.workshop.images.report import ImageReport, engine_kernels, inspection, make_report
 from firesteel.workshop.images.sources import OpenedImage
 
-SEEN = "2026-11-15"
 _TRITON = "https://github.com/triton-lang/triton/issues/10331"
 _CUTLASS = "https://github.com/NVIDIA/cutlass/blob/main/CHANGELOG.md"
 _COMPATIBILITY = "https://docs.nvidia.com/cuda/blackwell-compatibility-guide/"
