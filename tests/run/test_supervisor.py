@@ -18,6 +18,7 @@ import firesteel
 from firesteel.edge.home import Home, is_locked, lock, write_text
 from firesteel.edge.host import process
 from firesteel.edge.host.memory import meminfo
+from firesteel.engines.logs import reported_memory
 from firesteel.errors import FiresteelError
 from firesteel.run.down import stop
 from firesteel.run.service import (
@@ -26,6 +27,7 @@ from firesteel.run.service import (
     ServiceState,
     all_services,
     death,
+    lines_of_last_start,
     load,
     read_state,
     write_spec,
@@ -407,6 +409,21 @@ def test_an_engine_that_keeps_dying_is_not_restarted_forever(home: Home) -> None
     state = now(home).state
     assert state is not None and state.restarts == log.read_text().count("up") - 1 == 7
     assert "exited with code 0; not started again: it ended 8 times" in death(state)
+
+
+def test_memory_is_that_of_the_last_start(home: Home) -> None:
+    """Weights of 184 MiB were reported for 92, and saved for the next plan."""
+    folder, log = home.services / "one", home.services / "one" / "engine.log"
+    line = "load_tensors:   CPU_Mapped model buffer size =    92.12 MiB"
+    argv = (sys.executable, "-c", f"import time; print({line!r}, flush=True); time.sleep(0.3)")
+    write_spec(folder, ServiceSpec("one", "http://127.0.0.1:9", "one", argv, time_share=0.01))
+    (folder / "report.json").write_text('{"name": "one"}')
+    start_supervisor(folder)
+    until(lambda: now(home).phase == "dead")
+    assert log.read_text().count(line) == 8
+    text = "\n".join(lines_of_last_start(log, 1000))
+    assert reported_memory("llamacpp", text).weights_bytes == round(92.12 * 2**20)
+    assert lines_of_last_start(log.with_name("none"), 9) == []
 
 
 STUCK = """

@@ -60,6 +60,8 @@ WAITS_FOR_ROOM = "it is started again when there is room"
 _MEMORY_RAN_OUT = ("the memory guard stopped it", "memory ran out", "Cannot allocate memory")
 """In `ServiceState.why`."""
 MAX_TAIL_BYTES = 2**20
+STARTED_AGAIN = "firesteel: the engine is started again"
+"""A line of `engine.log`, before each start but the first."""
 STATE_IN_MEMORY = "firesteel-state"
 """A file in the supervisor's memory: its state, also while no disk takes it."""
 WHY_FILE = "why.txt"
@@ -372,6 +374,13 @@ def last_lines(path: Path, count: int) -> list[str]:
             return log.read().decode(errors="replace").replace("\r", "\n").splitlines()[-count:]
     except OSError:
         return []
+
+
+def lines_of_last_start(path: Path, count: int) -> list[str]:
+    """Of an engine that was started again: what an earlier start reported would be counted twice."""
+    lines = last_lines(path, count)
+    starts = [number for number, line in enumerate(lines, 1) if line.startswith(STARTED_AGAIN)]
+    return lines[starts[-1] :] if starts else lines
 
 
 def write_spec(folder: Path, spec: ServiceSpec) -> None:

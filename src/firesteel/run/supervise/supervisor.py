@@ -29,6 +29,7 @@ from firesteel.edge.home import Locked, lock, make_way, read_secrets
 from firesteel.edge.host.process import die_with_parent, find, now, this_process, tree, uptime
 from firesteel.run.service import (
     SERVICE_VARIABLE,
+    STARTED_AGAIN,
     STATUS_FILE,
     STOP_REQUESTED,
     SUPERVISOR_LOCK,
@@ -239,6 +240,10 @@ def _start(folder: Path, spec: ServiceSpec) -> subprocess.Popen[bytes]:
             argv = spec.attach
             with suppress(OSError):
                 os.write(log, logs_since(spec.attach[-1], os.fstat(log).st_mtime))
+        else:
+            with suppress(OSError):
+                if os.fstat(log).st_size:
+                    os.write(log, f"\n{STARTED_AGAIN}\n".encode())
         secrets = read_secrets(Path(spec.secrets)) if spec.secrets else {}
         if spec.is_guarded_by_key and api_key(spec) is None:  # it would serve everyone
             try:

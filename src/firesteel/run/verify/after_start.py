@@ -39,7 +39,7 @@ from firesteel.run.service import (
     api_key,
     folder_of,
     forget_proof,
-    last_lines,
+    lines_of_last_start,
     load,
     read_proof,
     record_proof,
@@ -126,7 +126,7 @@ async def _require_key(spec: ServiceSpec) -> None:
 
 
 def _log(folder: Path) -> str:
-    return "\n".join(last_lines(folder / "engine.log", MAX_TAIL_BYTES))
+    return "\n".join(lines_of_last_start(folder / "engine.log", MAX_TAIL_BYTES))
 
 
 def require_passed(spec: ServiceSpec, verification: Verification) -> None:

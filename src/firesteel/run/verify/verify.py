@@ -30,7 +30,7 @@ from firesteel.errors import FiresteelError, HostNotReady, ServerNotReady, Usage
 from firesteel.launch import EngineName, Task
 from firesteel.planner.propose import MeasuredCalls
 from firesteel.run.endpoints import KEY_VARIABLES
-from firesteel.run.service import Service, after_death, api_key, death, forget_proof, last_lines
+from firesteel.run.service import Service, after_death, api_key, death, forget_proof, lines_of_last_start
 from firesteel.run.verify import agent, questions
 from firesteel.run.verify.checks import Cause, CheckResult
 from firesteel.run.verify.expected import Expected, stored_expected
@@ -281,7 +281,7 @@ async def target_of_service(home: Home, service: Service) -> VerifyTarget:
         )
 
     def read_log() -> str:
-        return "\n".join(last_lines(log, _LOG_LINES)) if log.exists() else ""
+        return "\n".join(lines_of_last_start(log, _LOG_LINES)) if log.exists() else ""
 
     def record(calls: MeasuredCalls) -> None:
         seen = date.today().isoformat()
