@@ -8,10 +8,20 @@ from pathlib import Path
 import pytest
 
 from firesteel.cli.up import command
+from firesteel.edge.home import Home
 from firesteel.edge.host.process import now, this_process
 from firesteel.launch import Ask
 from firesteel.library.services import service_status
-from firesteel.run.service import Service, ServiceSpec, ServiceState, read_spec, write_spec
+from firesteel.run.service import (
+    Service,
+    ServiceSpec,
+    ServiceState,
+    folder_of,
+    read_spec,
+    write_spec,
+    write_state,
+)
+from firesteel.run.start import start_failure
 from firesteel.values import replace
 
 FULL = ServiceSpec(
@@ -70,6 +80,11 @@ def test_what_memory_ran_out_for_is_not_started_again_as_it_was(tmp_path: Path, 
         "firesteel plan 'my model', for what takes the memory; then firesteel up 'my model' with a smaller "
         "--context or fewer --users"
     )
+    folder = folder_of(Home(tmp_path), "coder")
+    write_spec(folder, FULL)
+    write_state(folder, state)
+    failed = start_failure(Home(tmp_path), FULL)
+    assert why in failed.what and failed.next == service_status(service).next, "`up` says the same"
     in_file = service_status(replace(service, spec=FROM_FILE)).next or ""
     assert "a smaller `context` or fewer `users` in the service file" in in_file
     loads = replace(LOST, is_command=True, is_swapped_in=True)
