@@ -290,6 +290,15 @@ async def test_a_budget_that_is_too_short_is_refused_and_continues_with_a_longer
     assert one.journal.trials[0].labels not in [each.labels for each in one.journal.trials[1:]]
 
 
+async def test_a_budget_that_ends_with_the_first_start_is_called_too_short(bench: Any) -> None:
+    """1.1 s were left for the first requests, and `up` was advised."""
+    one: Bench = bench(wish=replace(WISH, budget_s=1e-6))
+    one.runner.broken["flashinfer"] = FiresteelError("it did not answer a few tiny requests in 1.1 s")
+    with pytest.raises(FiresteelError, match=r"not allow to compare two settings: .* in 1\.1 s") as failed:
+        await one.run()
+    assert str(failed.value.next).startswith(f"firesteel tune {MODEL} --resume --budget ")
+
+
 async def test_a_current_setting_that_could_not_be_measured_is_tried_again(bench: Any) -> None:
     one: Bench = bench()
     one.runner.broken["flashinfer"] = FiresteelError("could not be measured: no valid round")

@@ -86,6 +86,8 @@ def test_killed_resumed_and_the_best_setting_runs(sim: Firesteel, free_port: int
     first = journal(home)["trials"][0]
     again = sim(*arguments)
     assert again.code == 2 and "was interrupted after" in again.err and "--resume" in again.err
+    other = sim("tune", MODEL, "--resume", "--only", "parallel")
+    assert other.code == 2 and "--only is for a new one" in other.err
     done = sim(*arguments, "--resume", "--json")
     assert done.code == 0, done.err
     result = done.json
@@ -157,6 +159,8 @@ def test_a_dry_run_starts_nothing(
     firesteel = inside(tmp_path, monkeypatch, capsys)
     ran = firesteel("tune", "smollm2", "--dry-run")
     assert ran.code == 0 and "flash-attn" in ran.out and "threads" in ran.out
+    one = firesteel("tune", "smollm2", "--dry-run", "--only", "threads")
+    assert one.code == 0 and "flash-attn" not in one.out and "threads" in one.out
     space = firesteel("tune", "smollm2", "--dry-run", "--json").json
     jsonschema.validate(space, schemas()["firesteel.tune-dry-run/1"])
     assert {"flash-attn", "threads"} <= {knob["name"] for knob in space["knobs"]}

@@ -151,6 +151,11 @@ def resume(home: Home, ask: Ask, options: TuneOptions, services: Iterable[Servic
         raise UsageError(
             f"there is no interrupted search for {chosen.name}", next=f"firesteel tune {chosen.name}"
         )
+    if options.only and options.only != interrupted.options.only:
+        raise UsageError(
+            f"search {interrupted.id} goes on with its own settings; --only is for a new one",
+            next=f"firesteel tune {ask.model} --resume without --only, or --anew with it",
+        )
     interrupted.options = replace(interrupted.options, budget_s=options.budget_s, max_runs=options.max_runs)
     return interrupted
 
@@ -164,7 +169,8 @@ def space_of(
     here, journal = Workspace(home), _make_journal(chosen, running, ask, options, interrupted)
     base = here.propose(journal.ask, here.host())[0]
     users = options.users or served_users(base)
-    return chosen.name, make_search_space(base, options.goal, users, _make_planning_context(here))
+    space = make_search_space(base, options.goal, users, _make_planning_context(here))
+    return chosen.name, space.only(options.only)
 
 
 def _make_planning_context(here: Workspace) -> PlanningContext:
@@ -341,6 +347,11 @@ class _Tune:
                 return
             trial = self.journal.trials[-1]
             if len(self.journal.trials) == 1 and trial.failed:
+                if self.spent_s >= self.journal.options.budget_s:  # little was left for the first requests
+                    self.too_short = (
+                        f"the first run took {show_seconds(self.spent_s)} and ended so: {trial.failed}"
+                    )
+                    raise self._too_short()
                 raise FiresteelError(
                     f"the current setting cannot be measured: {trial.failed}",
                     next=f"firesteel up {self.journal.ask.model}",
