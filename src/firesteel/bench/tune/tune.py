@@ -348,10 +348,10 @@ class _Tune:
             trial = self.journal.trials[-1]
             if len(self.journal.trials) == 1 and trial.failed:
                 if self.spent_s >= self.journal.options.budget_s:  # little was left for the first requests
-                    self.too_short = (
+                    self.why_unmeasured = (
                         f"the first run took {show_seconds(self.spent_s)} and ended so: {trial.failed}"
                     )
-                    raise self._too_short()
+                    raise self._no_time_error()
                 raise FiresteelError(
                     f"the current setting cannot be measured: {trial.failed}",
                     next=f"firesteel up {self.journal.ask.model}",
