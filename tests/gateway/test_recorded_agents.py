@@ -43,7 +43,9 @@ def test_how_long_it_waits_is_what_was_seen(name: str) -> None:
 
 
 def test_every_agent_that_can_run_here_is_recorded() -> None:
-    assert set(RECORDED) == {name for name in client_names() if not load_client(name).untried} - {"openai"}
+    """Open WebUI is a page: it was run by hand."""
+    tried = {name for name in client_names() if not load_client(name).untried}
+    assert set(RECORDED) == tried - {"openai", "open-webui"}
 
 
 def test_sessions_share_their_prompt() -> None:

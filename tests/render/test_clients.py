@@ -399,7 +399,7 @@ def test_what_was_never_run_is_labelled() -> None:
     labelled = {
         name for name in client_names() if any("untried" in note for note in settings(name, PLAIN).notes)
     }
-    assert labelled == {"zed", "open-webui"}
+    assert labelled == {"zed"}
 
 
 LLM = "# mine\n- model_id: other\n  model_name: x\n  api_base: http://y/v1\n"
