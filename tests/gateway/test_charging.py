@@ -332,7 +332,7 @@ async def test_a_budget_ends_requests_and_nothing_else(tmp_path: Path) -> None:
         path = tmp_path / "keys.json"
         limits = KeyLimits(budget=TokenBudget(PROMPT_TOKENS + 5 + 1, "day"))
         it.tokens["small"] = add_key(path, "small", limits=limits)[1].encode()
-        assert it.dispatcher._ring.refresh() == "keys: added small"
+        assert it.dispatcher._ring.refresh() == "added small"
         it.dispatcher.keys_changed()
         statuses = []
         for number in range(4):
