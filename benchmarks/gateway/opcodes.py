@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Python instructions that the gateway's HTTP path executes for a request, and for an event of a stream.
+"""Python instructions that the gateway's HTTP path executes for a request, for an event of a stream, and for
+a turn of a conversation of 100 KB, which is followed (`gateway/prompt_chain.py`); and the time until an
+engine in another process has the first byte of such a turn, where every second one is followed (medians).
 
     python benchmarks/gateway/opcodes.py [SRC]...     SRC: another checkout's `src`, to compare this one with
 
@@ -17,6 +19,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 from types import FrameType
 from typing import Any, cast
 
@@ -25,6 +29,7 @@ REQUESTS, EVENTS = 200, 200
 KEY = b"Authorization: Bearer fs-0123456789\r\n"
 BODY = b'{"model":"m","messages":[{"role":"user","content":"%b"}],"max_tokens":5}' % (b"hello " * 150)
 STREAM = BODY[:-1] + b',"stream":true,"stream_options":{"include_usage":true}}'
+TURNS = 60
 ANSWER = b'{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":5,"completion_tokens":2}}'
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"word"},"finish_reason":null}]}\n\n'
 
@@ -34,6 +39,21 @@ def request(body: bytes) -> bytes:
     return (
         head + KEY + b"User-Agent: bench\r\nAccept: */*\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
     )
+
+
+def turn(number: int) -> bytes:
+    """The next one of a conversation: 70 KB of tools, and a result of 500 bytes more each time."""
+    tools = b",".join(
+        b'{"type":"function","function":{"name":"tool%d","description":"%b","parameters":{"type":"object"}}}'
+        % (at, b"does what it says. " * 180)
+        for at in range(20)
+    )
+    messages = b",".join(
+        b'{"role":"%b","content":"line one\\nline two %d %b"}'
+        % (b"user" if at % 2 else b"assistant", at, b"word " * 100)
+        for at in range(1, 2 * number + 40)
+    )
+    return b'{"model":"m","messages":[%b],"tools":[%b],"max_tokens":5}' % (messages, tools)
 
 
 class Counter:
@@ -56,11 +76,12 @@ async def engine(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     """Sends an event only when the client has the one before, so that each is a piece of its own."""
     while head := await reader.readuntil(b"\r\n\r\n"):
         size = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+        arrived = perf_counter()
         body = await reader.readexactly(size)
         if b'"stream":true' not in body:
             writer.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-                % len(ANSWER)
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n%bContent-Length: %d\r\n\r\n"
+                % (b"X-At: %.9f\r\n" % arrived if IS_TIMED else b"", len(ANSWER))
             )
             writer.write(ANSWER)
             continue
@@ -73,6 +94,15 @@ async def engine(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
         writer.write(b"0\r\n\r\n")
 
 
+IS_TIMED = "--engine" in sys.argv
+
+
+async def serve() -> None:
+    server = await asyncio.start_server(engine, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
 NEXT = asyncio.Semaphore(0)
 
 
@@ -80,6 +110,13 @@ async def count() -> dict[str, float]:
     from firesteel.gateway.http.server import HttpServer
     from firesteel.gateway.interfaces import Caller, Endpoint
 
+    try:
+        from firesteel.gateway.prompt_chain import PromptChains
+    except ImportError:  # of a checkout before it
+        chains: Any = None
+    else:
+        chains = PromptChains()
+    is_followed = True
     server = await asyncio.start_server(engine, "127.0.0.1", 0)
     endpoint = Endpoint("m", ("127.0.0.1", server.sockets[0].getsockname()[1]))
 
@@ -92,13 +129,17 @@ async def count() -> dict[str, float]:
         def submit(self, request: Any) -> None:
             request.granted(endpoint, None)
 
+        def sent(self, request: Any, prompt: bytes) -> None:
+            if chains is not None and is_followed:
+                asyncio.get_running_loop().call_soon(chains.take, "bench", "m", prompt, ("m", 0))
+
         def finish(self, request: Any, outcome: object) -> None: ...
 
     gateway = HttpServer(cast(Any, Grants()))
     reader, writer = await asyncio.open_connection("127.0.0.1", await gateway.start("127.0.0.1", 0))
 
-    async def ask() -> None:
-        writer.write(request(BODY))
+    async def ask(body: bytes = BODY) -> None:
+        writer.write(request(body))
         head = await reader.readuntil(b"\r\n\r\n")
         await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
 
@@ -119,10 +160,40 @@ async def count() -> dict[str, float]:
             await run()
         sys.settrace(None)
         counted[name] = counter.count / times
+    counter = Counter()
+    turns = [request(turn(number)) for number in range(TURNS)]
+
+    async def take_turn(text: bytes) -> float:
+        """Return when the engine had its first byte, as the engine says."""
+        began = perf_counter()
+        writer.write(text)
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
+        return float(head.split(b"X-At: ")[1].split(b"\r\n")[0]) - began if b"X-At" in head else 0.0
+
+    await take_turn(turns[0])
+    sys.settrace(counter.trace)
+    for text in turns[1:]:
+        await take_turn(text)
+    sys.settrace(None)
+    counted["turn"] = counter.count / (TURNS - 1)
+    command = (sys.executable, str(HERE), "--engine")
+    child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert child.stdout is not None
+    endpoint = Endpoint("m", ("127.0.0.1", int(await child.stdout.readline())))
+    await take_turn(turns[0])
+    times: dict[bool, list[float]] = {True: [], False: []}
+    for text in turns * 10:
+        is_followed = not is_followed
+        times[is_followed].append(1e6 * await take_turn(text))
+    child.kill()
+    await child.wait()
+    counted["first byte"], counted["first byte, not followed"] = median(times[True]), median(times[False])
     writer.close()
     await gateway.drain(0)
     server.close()
-    return {"request": counted["request"], "event": (counted["stream"] - counted["request"]) / EVENTS}
+    counted["event"] = (counted.pop("stream") - counted["request"]) / EVENTS
+    return counted
 
 
 def main(sources: list[str]) -> None:
@@ -133,13 +204,18 @@ def main(sources: list[str]) -> None:
         rows.append(
             json.loads(subprocess.run(words, env=environment, check=True, capture_output=True).stdout)
         )
-        print(f"{source}: {rows[-1]['request']:.1f} instructions a request, {rows[-1]['event']:.1f} an event")
+        row = rows[-1]
+        print(f"{source}: {row['request']:.1f} instructions a request, {row['event']:.1f} an event", end="; ")
+        times = f"{row['first byte']:.0f} us, {row['first byte, not followed']:.0f} us if not followed"
+        print(f"{row['turn']:.1f} a turn of 100 KB, its first byte after {times}")
     if len(rows) > 1:
-        print(*(f"{name}: x {rows[-1][name] / rows[0][name]:.4f}" for name in ("request", "event")))
+        print(*(f"{name}: x {rows[-1][name] / rows[0][name]:.4f}" for name in rows[0]))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--count"]:
+    if sys.argv[1:] == ["--engine"]:
+        asyncio.run(serve())
+    elif sys.argv[1:] == ["--count"]:
         print(json.dumps(asyncio.run(count())))
     else:
         main(sys.argv[1:])

@@ -332,6 +332,8 @@ class ServiceFile(FileValue, kw_only=True):
     never_together: tuple[Group, ...] = ()
     cors: Annotated[tuple[str, ...], Expand(parse_origins)] = ()
     """Web pages that may use the models: `off`, `loopback`, `any`, or a list of origins."""
+    normalize: tuple[str, ...] = ()
+    """Clients whose prompts lose what they write anew each time: `[claude-code]`, or `[all]`."""
     alerts: Annotated[AlertEntry, shaped(dict, "is a map of settings", "alerts: {webhook: ALERT_URL}")] = (
         AlertEntry()
     )

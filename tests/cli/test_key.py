@@ -93,7 +93,8 @@ def test_usage_of_a_home(firesteel: Firesteel, home: Path) -> None:
     ]
     assert document["total"]["completion_tokens"] == 35
     assert firesteel("serve", "usage", "--by", "key,model", "--key", "team", "--csv").out == (
-        "key,model,requests,prompt_tokens,completion_tokens,cached_tokens\nteam,coder,1,1200,34,5\n"
+        "key,model,requests,prompt_tokens,completion_tokens,cached_tokens,reread_tokens\n"
+        "team,coder,1,1200,34,5,0\n"
     )
     refused = firesteel("serve", "usage", "--since", "yesterday")
     assert refused.code == 2 and "is not a day" in refused.err

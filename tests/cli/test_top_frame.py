@@ -101,6 +101,13 @@ def test_an_answer_in_one_piece_has_its_own_part() -> None:
     assert "\u2591 both in one piece" in shown
 
 
+def test_why_a_prompt_was_read_again_stands_below_its_request() -> None:
+    said = "This session read 980 of 1,079 tokens again, 25 s: the attribution line changed"
+    row = replace(FULL.requests[0], cache=said)
+    shown = text(replace(FULL, requests=(row,)), Selection("coder", "requests"), width=70)
+    assert said in " ".join(shown.split())
+
+
 def test_a_broken_service_file_and_notes_are_shown() -> None:
     noted = replace(CODER, note="its measured memory is above the plan")
     state = replace(FULL.state, models=(noted, BIG), problem="x.yaml:3: there is no key `mdoels`")

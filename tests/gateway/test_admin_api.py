@@ -337,7 +337,7 @@ async def test_usage_is_everybodys_own(client: aiohttp.ClientSession, dispatcher
         assert status == 200 and [row["key"] for row in content["rows"]] == ["laptop"], query
     async with client.get("/api/usage?by=model&format=csv", headers=GUEST) as answer:
         assert answer.content_type == "text/csv"
-        assert (await answer.text()).splitlines()[1:] == ["coder,1,10,2,0"]
+        assert (await answer.text()).splitlines()[1:] == ["coder,1,10,2,0,0"]
     status, content = await ask(client, "/api/usage?since=soon", BOSS)
     assert (status, content["error"]["code"]) == (400, "bad_request")
     log_path(dispatcher.home).write_bytes(b"no database" * 1000)

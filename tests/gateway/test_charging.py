@@ -140,6 +140,7 @@ class Running:
     tokens: dict[str, bytes]
     log: RequestLog
     path: Path
+    server: HttpServer
 
 
 @asynccontextmanager
@@ -173,7 +174,7 @@ async def running(
     server = HttpServer(dispatcher, HttpLimits(sweep_s=0.05))
     try:
         port = await server.start("127.0.0.1", 0)
-        yield Running(port, engine, loader, dispatcher, tokens, log, folder / "requests.db")
+        yield Running(port, engine, loader, dispatcher, tokens, log, folder / "requests.db", server)
     finally:
         await server.drain(5.0)
         await executor.close(keep=False)

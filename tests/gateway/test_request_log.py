@@ -65,7 +65,7 @@ def test_a_row_says_what_happened(path: Path) -> None:
         "id": 1, "at": now, "key": "laptop", "model": "coder", "route": "chat", "status": 200, "how": "whole",
         "why": "no reason", "is_stream": 1, "waited_s": 0.25, "first_s": 0.5, "total_s": 1.5, "bytes_in": 100,
         "bytes_out": 900, "prompt_tokens": 10, "completion_tokens": 20, "cached_tokens": None, "replica": 2,
-        "loaded_s": 0.0,
+        "loaded_s": 0.0, "cache_cause": "", "reread_tokens": 0, "cache": "", "normalized": "",
     }  # fmt: skip
     assert (second["how"], second["first_s"], second["prompt_tokens"]) == ("refused", None, None)
     assert (log.written, log.dropped) == (2, 0)

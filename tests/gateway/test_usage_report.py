@@ -199,7 +199,9 @@ def test_an_engine_that_reports_nonsense_overflows_nothing(home: Home) -> None:
 
 def test_csv_and_an_empty_home(home: Home) -> None:
     report = read_report(home, parse_query({"by": "day,model"}), time.time())
-    assert csv_text(report) == "day,model,requests,prompt_tokens,completion_tokens,cached_tokens\n"
+    assert (
+        csv_text(report) == "day,model,requests,prompt_tokens,completion_tokens,cached_tokens,reread_tokens\n"
+    )
     assert report.total.requests == 0 and not log_path(home).exists(), "reading creates nothing"
     assert date.fromisoformat(report.until) - date.fromisoformat(report.since) == timedelta(days=29)
 
@@ -264,7 +266,7 @@ def test_kill_nine_loses_no_charge_and_none_counts_twice(home: Home, batch_s: st
     assert spent_tokens(path, "team", 0, NEVER) == 2 * charged, "what was restored is not restored again"
 
 
-VALUES = (1.0, "team", "m", "chat", 200, "whole", "", 0, 0.0, 0.1, 0.2, 5, 6, 7, 8, 0, 0, 0.0)
+VALUES = (1.0, "team", "m", "chat", 200, "whole", "", 0, 0.0, 0.1, 0.2, 5, 6, 7, 8, 0, 0, 0.0, "", 0, "", "")
 
 
 @pytest.mark.parametrize(
@@ -277,7 +279,7 @@ VALUES = (1.0, "team", "m", "chat", 200, "whole", "", 0, 0.0, 0.1, 0.2, 5, 6, 7,
         b'{"a": 1}\n',
         b"\xff\xfe\n",
         b"[" * 100_000,
-        b'["1"' + b', "x"' * 18 + b"]\n",
+        b'["1"' + b', "x"' * 22 + b"]\n",
     ],
 )
 def test_a_journal_that_was_cut_or_edited_gives_what_is_whole(tmp_path: Path, damage: bytes) -> None:
@@ -294,7 +296,7 @@ def test_a_journal_that_was_cut_or_edited_gives_what_is_whole(tmp_path: Path, da
 def test_a_journal_is_emptied_only_when_the_log_has_it_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("firesteel.gateway.admin.request_log._MAX_BYTES", 300)
+    monkeypatch.setattr("firesteel.gateway.admin.request_log._MAX_BYTES", 400)
     journal = ChargeJournal(tmp_path / "charges.jsonl", 0)
     for _ in range(10):
         journal.add(VALUES, 3)

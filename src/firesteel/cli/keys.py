@@ -207,7 +207,7 @@ def _show_usage(report: UsageReport) -> None:
 
     click.echo(f"{report.since} to {report.until}, days in {report.timezone}")
     if report.rows:
-        columns = (*report.by, "requests", "prompt tokens", "answer tokens", "cached")
+        columns = (*report.by, "requests", "prompt tokens", "answer tokens", "cached", "read again")
         rows = [
             _usage_cells(row, [getattr(row, name) or "(no key)" for name in report.by]) for row in report.rows
         ]
@@ -224,5 +224,5 @@ def _show_usage(report: UsageReport) -> None:
 
 
 def _usage_cells(row: UsageRow, names: list[str]) -> list[str]:
-    counts = (row.requests, row.prompt_tokens, row.completion_tokens, row.cached_tokens)
+    counts = (row.requests, row.prompt_tokens, row.completion_tokens, row.cached_tokens, row.reread_tokens)
     return [*names, *(f"{count:,}" for count in counts)]

@@ -22,6 +22,7 @@ from firesteel.gateway.admin.meter import GatewayGauges, Meter, ModelCounters, M
 from firesteel.gateway.admin.prometheus import MetricFamily
 from firesteel.gateway.admin.request_log import RequestLog, charged_tokens, log_path
 from firesteel.gateway.admin.usage import spent_tokens
+from firesteel.gateway.cache_report import CacheReport, report
 from firesteel.gateway.endpoints import ModelEndpoints, RequestRecord, model_endpoints
 from firesteel.gateway.executor import Executor, ModelView
 from firesteel.gateway.http.body_edits import ParameterRules, answer_size, estimated_tokens
@@ -49,6 +50,7 @@ from firesteel.gateway.keys import (
 )
 from firesteel.gateway.monitoring.monitoring import Monitoring, memory
 from firesteel.gateway.monitoring.store import CurveRange
+from firesteel.gateway.prompt_chain import PromptChains
 from firesteel.gateway.scheduler.events import LoadRequested, RejectRequest, RequestAbandoned
 from firesteel.gateway.service_config import ModelConfig, ModelParameters, ServiceConfig
 from firesteel.gateway.state import GatewayState, WaitingRequest
@@ -97,6 +99,9 @@ class RequestDispatcher:
         self._records: dict[PendingRequest, RequestRecord] = {}
         self._waiting: dict[str, set[RequestRecord]] = {}
         self._endpoints: dict[str, ModelEndpoints] = {}
+        self._chains = PromptChains()
+        self._count_cached: set[str] = set()
+        """Models whose engine has said at least once how much of a prompt was cached."""
         self._aliases: Mapping[str, str] = {}
         self._fallbacks: Fallbacks
         self._contexts: dict[str, int] = {}
@@ -231,6 +236,35 @@ class RequestDispatcher:
             self._begin_waiting(record)
             request.update_wait_status(self._wait_status(request.model))
 
+    def sent(self, request: PendingRequest, prompt: bytes) -> None:
+        record = self._records.get(request)
+        if record is None or record.endpoint is None:
+            return
+        engine = request.model, record.endpoint.replica
+        if record.seen is None:
+            asyncio.get_running_loop().call_soon(self._follow, record, engine, prompt)
+        else:  # once more, after the first try failed
+            record.seen.now.model, record.seen.now.replica = engine
+
+    def _follow(self, record: RequestRecord, engine: tuple[str, int], prompt: bytes) -> None:
+        """Later than its first byte, and than what else the loop has to do."""
+        record.seen = self._chains.take(record.request.caller.name, record.asked, prompt, engine)
+
+    def _cache_report(self, record: RequestRecord, outcome: RequestOutcome) -> CacheReport | None:
+        """What was read again that could have been cached."""
+        seen, usage, model = record.seen, outcome.usage, record.request.model
+        if seen is None or outcome.how != "whole" or outcome.status != 200:
+            return None
+        seen.now.was_answered = True
+        if usage is not None and usage.cached_tokens is not None:
+            self._count_cached.add(model)
+        if seen.before is None and seen.cause is None:
+            return None
+        config = self.executor.config
+        cures = config.cures.get(record.request.agent.partition("/")[0])
+        planned = config.by_name[model].planned if model in config.by_name else None
+        return report(seen, outcome, planned, cures, counts_cached=model in self._count_cached)
+
     def abandon(self, request: PendingRequest, waited_s: float = 0.0) -> None:
         record = self._records.pop(request, None)
         if record is None:
@@ -284,6 +318,7 @@ class RequestDispatcher:
             return False
         if not record.may_be_held(was_sent=was_sent):
             return False
+        self._chains.restarted(request.model)
         record.endpoints.release(record.endpoint)
         record.endpoint = None
         self._begin_waiting(record)
@@ -314,6 +349,8 @@ class RequestDispatcher:
             return
         record.endpoints.release(endpoint)
         self.executor.finish(record)
+        if record.seen is not None:
+            outcome.cache = self._cache_report(record, outcome)
         self.accounting.record(request, outcome, endpoint.replica, record.counters, record.reservation)
 
     # --- for the executor ---
@@ -373,6 +410,7 @@ class RequestDispatcher:
         self.subscribers.publish({"event": "note", "model": model, "words": text})
 
     def job_finished(self, model: str, result: JobResult, seconds: float, reason: str) -> None:
+        self._chains.restarted(model)
         if result == "loaded":
             self.meter.loaded(model, seconds)
         elif result == "failed":

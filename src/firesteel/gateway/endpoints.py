@@ -1,4 +1,4 @@
-"""Where a granted request goes: the address of a model's engine, or of one of its replicas.
+"""PromptPlace a granted request goes: the address of a model's engine, or of one of its replicas.
 
 An `Endpoint` is created once, when the address becomes known: for a model with one engine, finding it is a
 dictionary lookup. `Replicas` chooses between several; a `RequestRecord` is a request between `submit` and
@@ -20,6 +20,7 @@ from firesteel.gateway.admin.meter import ModelCounters
 from firesteel.gateway.http.body_edits import ParameterRules
 from firesteel.gateway.interfaces import Counting, Endpoint, PendingRequest, ServerApiName
 from firesteel.gateway.key_limits import RateLimit, Reservation, TokenBucket
+from firesteel.gateway.prompt_chain import SeenPrompt
 from firesteel.gateway.service_config import ModelConfig, ModelParameters, RunningModel
 from firesteel.values import replace
 
@@ -238,8 +239,8 @@ class RequestRecord:
 
     __slots__ = (
         "answer_limit", "asked", "counters", "endpoint", "endpoints", "fallback", "is_between", "loaded_s",
-        "loads_since", "request", "reservation", "retries", "tried", "unreachable_since", "waits_since",
-        "was_in_flight",
+        "loads_since", "request", "reservation", "retries", "seen", "tried", "unreachable_since",
+        "waits_since", "was_in_flight",
     )  # fmt: skip
 
     def __init__(self, request: PendingRequest) -> None:
@@ -259,6 +260,8 @@ class RequestRecord:
         """The model or alias that serves it in their place."""
         self.loads_since = self.loaded_s = 0.0
         """Since when its model is loaded, while it waits; and how long that took."""
+        self.seen: SeenPrompt | None = None
+        """What is known of its prompt, once it was sent."""
         self.endpoint: Endpoint | None = None
         self.endpoints: ModelEndpoints
         self.counters: ModelCounters

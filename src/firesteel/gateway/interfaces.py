@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from firesteel.values import Value
 
 if TYPE_CHECKING:
+    from firesteel.gateway.cache_report import CacheReport
     from firesteel.gateway.http.body_edits import ParameterRules
 
 ApiFamily = Literal["openai", "anthropic", "ollama"]
@@ -146,7 +147,11 @@ class RequestOutcome(Struct):
     total_s: float = 0.0
     why: str = ""
     loaded_s: float = 0.0
-    """The part of `waited_s` in which its model was loaded. Set by the dispatcher."""
+    """The part of `waited_s` in which its model was loaded. This and the next are set by the dispatcher."""
+    cache: CacheReport | None = None
+    """What was read again; None: nothing that could have been cached, or not known."""
+    normalized: str = ""
+    """What was taken out of the prompt, or why nothing was."""
 
 
 class Allowance(Struct):
@@ -193,6 +198,10 @@ class PendingRequest(Protocol):
         """A hash of the beginning of the prompt, to choose a replica; 0: unknown."""
 
     @property
+    def agent(self) -> str:
+        """The first word of its `User-Agent`: `claude-cli/2.1.197`."""
+
+    @property
     def body(self) -> bytes:
         """As the client sent it until an answer begins; then its first 64 KiB if prompts are logged."""
 
@@ -233,6 +242,9 @@ class Dispatcher(Protocol):
 
     def submit(self, request: PendingRequest) -> None:
         """Calls `granted` or `rejected`, now or later; until then `update_wait_status`."""
+
+    def sent(self, request: PendingRequest, prompt: bytes) -> None:
+        """A prompt has been sent to its engine, or is being sent; called for each try."""
 
     def abandon(self, request: PendingRequest, waited_s: float) -> None:
         """The client left while the request waited: it gets no answer any more."""

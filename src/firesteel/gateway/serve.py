@@ -127,7 +127,8 @@ async def serve_file(options: ServeOptions, home: Home, ends: asyncio.Event) -> 
         server = HttpServer(
             dispatcher, buffered_limits(config.gateway_bytes, keeps_bodies=options.logs_prompts)
         )
-        server.origins, server.keepalives = origins, config.keepalives
+        server.origins = origins
+        server.use_clients(config)
         stack.push_async_callback(_drain, server, dispatcher, end_streams)
         stack.push_async_callback(health.close)
         await health.start()
@@ -180,7 +181,7 @@ class _Served(NamedTuple):
         self.executor.change(changed)
         self.dispatcher.config_changed()
         self.server.change_buffers(changed.gateway_bytes)
-        self.server.keepalives = changed.keepalives
+        self.server.use_clients(changed)
         if self.options.cors is None:
             self.server.origins = _safe_origins(changed.cors, self.ring, self.events)
         for event in _unservable(changed, self.executor.impossible()):

@@ -37,6 +37,10 @@ class PlannedFigures(Value):
     total_tokens_per_s: Band | None = None
     """Of all streams, when all users send requests."""
     speculates: bool = False
+    prefill_tokens_per_s: float | None = None
+    """Of the prompt's tokens that are not cached, as expected."""
+    cache_block_tokens: int = 1
+    """Only whole blocks of so many tokens are cached; more than the context: none are."""
 
 
 class ModelParameters(Value):
@@ -125,6 +129,25 @@ class ModelConfig(Value):
     """Why it cannot be served: it does not fit, a rule stops it, there is no such recipe."""
 
 
+class Normalizer(Value):
+    """What is taken out of the prompts of a client (`http/normalize.py`)."""
+
+    client: str
+    name: str
+    agents: tuple[str, ...]
+    """Its names in `User-Agent`."""
+    since: str
+    until: str
+    """The first and the last version that it was seen in."""
+    kind: str
+    """Of the route."""
+    pattern: str
+    """Of the body as it is sent; the first place counts."""
+    replacement: str
+    never: tuple[str, ...]
+    """Hosts of the vendor."""
+
+
 class ServiceConfig(Value):
     """The whole file."""
 
@@ -147,6 +170,11 @@ class ServiceConfig(Value):
     keepalives: Mapping[str, str] = {}
     """By `User-Agent` (its first word): the event that keeps this version of a client, which leaves
     if it gets only comments."""
+    normalizers: tuple[Normalizer, ...] = ()
+    normalize: tuple[str, ...] = ()
+    """The clients whose normalizers are on for every request."""
+    cures: Mapping[str, Mapping[str, str]] = {}
+    """By client (the name in its `User-Agent`) and by cause: what keeps its prompt the same."""
 
     @property
     def by_name(self) -> dict[str, ModelConfig]:

@@ -71,6 +71,29 @@ class SettingTemplate(FileValue, kw_only=True):
     action: Literal["set", "keep", "list"] = "set"
 
 
+class NormalizerExample(FileValue, kw_only=True):
+    before: str
+    after: str
+
+
+class KnownNormalizer(FileValue, kw_only=True):
+    """What the gateway can take out of this client's prompts (`gateway/http/normalize.py`)."""
+
+    name: str
+    says: str
+    """What it is, why it changes, and that the model does not need it."""
+    since: str
+    until: str
+    """The first and the last version that it was seen in, as `sources` say."""
+    kind: Literal["chat", "message", "response"]
+    pattern: str
+    replacement: str = ""
+    never: tuple[str, ...]
+    """Hosts of the vendor, whose API needs it."""
+    hits: tuple[NormalizerExample, ...]
+    misses: tuple[str, ...]
+
+
 class OfferedSettings(FileValue, kw_only=True):
     """Written only if they are asked for."""
 
@@ -95,6 +118,9 @@ class KnownClient(FileValue, kw_only=True):
     prompt: OwnPrompt | None = None
     settings: tuple[SettingTemplate, ...] = ()
     offers: Mapping[Option, OfferedSettings] = {}
+    normalizers: tuple[KnownNormalizer, ...] = ()
+    cures: Mapping[str, str] = {}
+    """By cause (`gateway/prompt_causes.py`) of a prompt that is read again: what prevents it."""
     asks: tuple[str, ...] = ()
     """Public names that it was seen to ask for."""
     run: str | None = None
@@ -127,6 +153,31 @@ def keepalive_events() -> dict[str, str]:
         for agent in life.agents
         for version in life.versions
     }
+
+
+def normalizers() -> Iterator[tuple[str, tuple[str, ...], KnownNormalizer]]:
+    """With the name of the client, and its names in `User-Agent`."""
+    for name in client_names():
+        known = load_client(name)
+        for each in known.normalizers:
+            yield name, known.life.agents if known.life else (), each
+
+
+def chosen_normalizers(names: Collection[str]) -> tuple[str, ...]:
+    """Of the service file's `normalize`. Raises UsageError."""
+    known = tuple(dict.fromkeys(name for name, _, _ in normalizers()))
+    if unknown := sorted(set(names) - {*known, "all"}):
+        raise UsageError(
+            f"`normalize: [{unknown[0]}]` names no client that has normalizers",
+            next=f"normalize: [{', '.join(known)}]",
+        )
+    return known if "all" in names else tuple(names)
+
+
+def cures() -> dict[str, Mapping[str, str]]:
+    """By the name of a client in its `User-Agent`, then by cause."""
+    known = (load_client(name) for name in client_names())
+    return {agent: each.cures for each in known if each.life and each.cures for agent in each.life.agents}
 
 
 MAX_OUTPUT = 16_384

@@ -60,6 +60,8 @@ class FakeDispatcher:
         self.submitted: list[PendingRequest] = []
         self.prefixes: list[int] = []
         self.abandoned: list[PendingRequest] = []
+        self.prompts: list[bytes] = []
+        """Of conversations that were sent to their engine."""
         self.outcomes: list[RequestOutcome] = []
         self.bodies: list[bytes] = []
         self.kept_alive: list[tuple[str, float]] = []
@@ -112,6 +114,9 @@ class FakeDispatcher:
 
     def retry(self, request: PendingRequest, reason: FallbackReason) -> bool:
         return False
+
+    def sent(self, request: PendingRequest, prompt: bytes) -> None:
+        self.prompts.append(prompt)
 
     def keep_alive(self, model: str, seconds: float, caller: Caller) -> Rejection | None:
         self.kept_alive.append((model, seconds))

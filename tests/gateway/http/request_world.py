@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from firesteel.gateway.http.client_connection import ClientConnection
 from firesteel.gateway.http.limits import HttpLimits
+from firesteel.gateway.http.normalize import Normalizers
 from firesteel.gateway.http.request import Request, RequestState
 from firesteel.gateway.http.server import HttpServer
 from firesteel.gateway.http.upstream import Upstream
@@ -92,6 +93,7 @@ class FakePool:
         self.connecting: list[Connecting] = []
         self.unasked: set[object] = set()
         self.shapes: dict[object, object] = {}
+        self.normalizers = Normalizers()
 
     def take(self, endpoint: Endpoint) -> Upstream | None:
         return self.idle.pop() if self.idle else None
@@ -168,6 +170,8 @@ class World:
         if is_so:
             self.waiting.append(request)
         return is_so
+
+    def sent(self, request: PendingRequest, prompt: bytes) -> None: ...
 
     def keep_alive(self, model: str, seconds: float, caller: Caller) -> None:
         self.kept_alive.append(seconds)

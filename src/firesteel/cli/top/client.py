@@ -56,6 +56,7 @@ class LoggedRequest(Value):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    cache: str = ""
     is_stream: bool = True
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from textwrap import wrap
 from typing import Literal
 
 from rich.text import Text
@@ -485,7 +486,11 @@ def request_lines(snapshot: Snapshot, width: int, glyphs: Glyphs) -> list[Text]:
     lines = [Text(head, "bold")]
     if not rows:
         return [*lines, Text("no such request", "dim")]
-    return lines + [_request(row, snapshot.at, columns, width - len(head), glyphs) for row in rows]
+    for row in rows:
+        lines.append(_request(row, snapshot.at, columns, width - len(head), glyphs))
+        said = wrap(printable(row.cache), max(20, width - 13))
+        lines += [Text(f"{'':<13}{part}", "yellow") for part in said]
+    return lines
 
 
 class _RequestColumns(Value):

@@ -83,7 +83,7 @@ class ModelCounters:
 
     __slots__ = (
         "cached_firsts", "cached_tokens", "completion_tokens", "firsts", "gaps", "prompt_tokens", "requests",
-        "stream_tokens", "totals", "unqueued_firsts", "unqueued_most_s", "waits",
+        "reread_tokens", "stream_tokens", "totals", "unqueued_firsts", "unqueued_most_s", "waits",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -96,6 +96,8 @@ class ModelCounters:
         self.prompt_tokens = 0
         self.completion_tokens = 0
         self.cached_tokens = 0
+        self.reread_tokens: dict[str, int] = {}
+        """Tokens that were read again, by cause."""
         self.stream_tokens = 0
         """The part of `completion_tokens` that was streamed."""
         self.unqueued_firsts = [0] * (len(FIRST_S) + 1)
@@ -152,6 +154,9 @@ class ModelCounters:
             first = bisect_left(FIRST_S, unqueued_s)
             self.unqueued_firsts[first] += 1
             self.unqueued_most_s = max(self.unqueued_most_s, unqueued_s)
+        if (cache := outcome.cache) is not None:
+            reread = self.reread_tokens
+            reread[cache.cause] = reread.get(cache.cause, 0) + cache.reread_tokens
         if (usage := outcome.usage) is not None:
             prompt, completion = usage.prompt_tokens or 0, usage.completion_tokens or 0
             self.prompt_tokens += prompt
@@ -287,6 +292,13 @@ class Meter:
             tokens = [(_labels(o), getattr(c, f"{name}_tokens")) for o, c in self._counters.items()]
             help = f"{name.capitalize()} tokens as the engines counted them in `usage`."
             yield _family(f"{name}_tokens_total", "counter", help, tokens)
+        reread = [
+            ((*_labels(owner), ("cause", cause)), tokens)
+            for owner, counters in list(self._counters.items())
+            for cause, tokens in list(counters.reread_tokens.items())
+        ]
+        help = "Prompt tokens that engines read again although a prompt before had them, by cause."
+        yield _family("reread_tokens_total", "counter", help, reread)
 
     def _latency_families(self) -> Iterator[MetricFamily]:
         for attribute, name, help in (

@@ -30,11 +30,11 @@ from firesteel.gateway.sqlite_file import SqliteFile, open_read_only
 COLUMNS = (
     "at", "key", "model", "route", "status", "how", "why", "is_stream", "waited_s", "first_s", "total_s",
     "bytes_in", "bytes_out", "prompt_tokens", "completion_tokens", "cached_tokens", "replica",
-    "loaded_s",
+    "loaded_s", "cache_cause", "reread_tokens", "cache", "normalized",
 )  # fmt: skip
 RowValues = tuple[float | int | str, ...]
 """One for each column."""
-VERSION = 3
+VERSION = 4
 _UNKNOWN = -1
 _NULLABLE = ("first_s", "prompt_tokens", "completion_tokens", "cached_tokens")
 _PLACEHOLDERS = ", ".join(f"nullif(?, {_UNKNOWN})" if column in _NULLABLE else "?" for column in COLUMNS)
@@ -51,7 +51,9 @@ CREATE TABLE requests (
   status INTEGER NOT NULL, how TEXT NOT NULL, why TEXT NOT NULL, is_stream INTEGER NOT NULL,
   waited_s REAL NOT NULL, first_s REAL, total_s REAL NOT NULL, bytes_in INTEGER NOT NULL,
   bytes_out INTEGER NOT NULL, prompt_tokens INTEGER, completion_tokens INTEGER, cached_tokens INTEGER,
-  replica INTEGER NOT NULL, loaded_s REAL NOT NULL DEFAULT 0
+  replica INTEGER NOT NULL, loaded_s REAL NOT NULL DEFAULT 0, cache_cause TEXT NOT NULL DEFAULT '',
+  reread_tokens INTEGER NOT NULL DEFAULT 0, cache TEXT NOT NULL DEFAULT '',
+  normalized TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE prompts (
   request INTEGER PRIMARY KEY REFERENCES requests(id) ON DELETE CASCADE, body BLOB NOT NULL
@@ -62,6 +64,7 @@ _USAGE_TABLES = """
 CREATE TABLE usage (
   day TEXT NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL, requests INTEGER NOT NULL,
   prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL,
+  reread_tokens INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (day, key, model)
 ) WITHOUT ROWID;
 CREATE TABLE charges (id INTEGER PRIMARY KEY CHECK (id = 1), last INTEGER NOT NULL);
@@ -80,14 +83,15 @@ def _sum(column: str) -> str:
 _ADD_USAGE = f"""
 INSERT INTO usage
 SELECT coalesce(date(min(at), 'unixepoch', 'localtime'), '') AS day, key, model, count(*) AS requests,
-       {_sum("prompt_tokens")}, {_sum("completion_tokens")}, {_sum("cached_tokens")}
+       {_sum("prompt_tokens")}, {_sum("completion_tokens")}, {_sum("cached_tokens")}, {_sum("reread_tokens")}
 FROM requests
 WHERE id > ? AND (how != 'refused' OR prompt_tokens IS NOT NULL OR completion_tokens IS NOT NULL)
 GROUP BY CAST(at / 900 AS INTEGER), key, model
 ON CONFLICT DO UPDATE SET
   requests = requests + excluded.requests, prompt_tokens = prompt_tokens + excluded.prompt_tokens,
   completion_tokens = completion_tokens + excluded.completion_tokens,
-  cached_tokens = cached_tokens + excluded.cached_tokens
+  cached_tokens = cached_tokens + excluded.cached_tokens,
+  reread_tokens = reread_tokens + excluded.reread_tokens
 """
 """By quarters of an hour, since a midnight is at the beginning of one in every time zone: a date takes a
 microsecond, and so it is computed for each group and not for each row."""
@@ -150,8 +154,15 @@ def row_values(
         at, key, _text(model, 200), route, outcome.status, outcome.how, why, 1 if outcome.is_stream else 0,
         outcome.waited_s, _UNKNOWN if first_s is None else first_s, outcome.total_s, outcome.bytes_in,
         outcome.bytes_out, _count(usage.prompt_tokens), _count(usage.completion_tokens),
-        _count(usage.cached_tokens), replica, outcome.loaded_s,
+        _count(usage.cached_tokens), replica, outcome.loaded_s, *_cache_values(outcome),
     )  # fmt: skip
+
+
+def _cache_values(outcome: RequestOutcome) -> tuple[str, int, str, str]:
+    cache = outcome.cache
+    if cache is None:
+        return "", 0, "", outcome.normalized
+    return cache.cause, min(cache.reread_tokens, MAX_TOKENS), cache.text, outcome.normalized
 
 
 def _text(text: str, max_chars: int) -> str:
@@ -235,7 +246,7 @@ def _lines(file: int) -> Iterator[tuple[int, RowValues]]:
 
 
 _KINDS = tuple(
-    str if column in ("key", "model", "route", "how", "why")
+    str if column in ("key", "model", "route", "how", "why", "cache_cause", "cache", "normalized")
     else float if column == "at" or column.endswith("_s")
     else int
     for column in COLUMNS

@@ -27,7 +27,7 @@ from firesteel.gateway.sqlite_file import open_read_only
 from firesteel.values import Value, plain
 
 USAGE_COLUMNS = ("day", "key", "model")
-_COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens")
+_COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "reread_tokens")
 _DEFAULT_DAYS = 30
 MAX_ROWS = 100_000
 
@@ -53,6 +53,8 @@ class UsageRow(Value):
     completion_tokens: int
     cached_tokens: int
     """The part of the prompts that the engine had processed before."""
+    reread_tokens: int
+    """The part that it had processed before, and had to process again."""
 
 
 class BudgetStatus(Value):

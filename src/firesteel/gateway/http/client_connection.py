@@ -9,7 +9,6 @@ does.
 from __future__ import annotations
 
 import asyncio
-import re
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
@@ -26,6 +25,7 @@ from firesteel.gateway.http.messages import (
     rejection_response,
     response_bytes,
 )
+from firesteel.gateway.http.normalize import user_agent
 from firesteel.gateway.http.request import Request
 from firesteel.gateway.http.request_reader import MAX_AHEAD, RequestReader
 from firesteel.gateway.http.routes import (
@@ -51,7 +51,6 @@ _WRITE_AHEAD = 16 * 1024
 
 _PEER_CHECK_S, _MAX_PEER_CHECK_S = 0.001, 5.0
 _DISCARD_EVERY_S = 0.001
-_USER_AGENT = re.compile(rb"^user-agent:[ \t]*([!-~]{1,100})", re.IGNORECASE | re.MULTILINE)
 """Between two reads of rejected requests; a read is at most 256 KiB."""
 
 
@@ -231,8 +230,7 @@ class ClientConnection(asyncio.Protocol):
         """The event that this client takes for a sign of life; empty: comments are enough, or all that is
         known to be safe."""
         events, head = self._server.keepalives, self._head
-        agent = _USER_AGENT.search(head.lines) if events and head is not None else None
-        name = events.get(agent[1].decode("ascii", "replace"), "") if agent else ""
+        name = events.get(user_agent(head), "") if events and head is not None else ""
         return keepalive_event(name) if name else b""
 
     def begin_tunnel(self, deadline: float) -> None:

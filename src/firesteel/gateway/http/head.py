@@ -185,8 +185,8 @@ class MessageHead:
 
 class RequestHead(MessageHead):
     __slots__ = (
-        "asks_headers", "asks_method", "asks_private_network", "expects_continue", "forward_cache", "host",
-        "method", "origin", "path", "site", "target", "token", "websocket_key",
+        "asks_headers", "asks_method", "asks_normalized", "asks_private_network", "expects_continue",
+        "forward_cache", "host", "method", "origin", "path", "site", "target", "token", "websocket_key",
     )  # fmt: skip
 
     def __init__(
@@ -204,6 +204,8 @@ class RequestHead(MessageHead):
         self.asks_headers = headers.get(b"access-control-request-headers", b"")
         self.asks_private_network = b"access-control-request-private-network" in headers
         """What a browser asks before the request itself (`access.py`)."""
+        self.asks_normalized = headers.get(b"x-firesteel-normalize", b"").lower() == b"on"
+        """For what `normalize.py` does. Engines do not get this header."""
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise ProtocolError(415, "bad_body", "compressed request bodies are not supported")
         self.expects_continue = False

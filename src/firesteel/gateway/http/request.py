@@ -28,6 +28,7 @@ from firesteel.gateway.http.messages import (
     request_parts,
     without_encoding,
 )
+from firesteel.gateway.http.normalize import user_agent
 from firesteel.gateway.http.reply import EMPTY, OPEN, Reply, ReplyClient
 from firesteel.gateway.http.request_body import KEPT_BYTES, EndpointBody, RequestBody
 from firesteel.gateway.http.routes import Route
@@ -169,6 +170,10 @@ class Request:
     @property
     def prefix(self) -> int:
         return self._body.prefix
+
+    @property
+    def agent(self) -> str:
+        return user_agent(self._head)
 
     @property
     def body(self) -> bytes:
@@ -364,6 +369,9 @@ class Request:
             shape = pool.shapes.get((endpoint.address, self.model))
             if shape is not None or self._body.needs_shape(endpoint):
                 self._body.reshape(shape or "first")
+        if (pool.normalizers.on or self._head.asks_normalized) and self._route is not None:
+            apply, head, kind = pool.normalizers.apply, self._head, self._route.kind
+            self._body.normalize = lambda body: apply(head, kind, endpoint, body)
         body = self._body.for_endpoint(endpoint, self.model, asks_counts=endpoint.address not in pool.unasked)
         if not isinstance(body, EndpointBody):
             self._waited_s = monotonic() - self._began
@@ -394,6 +402,8 @@ class Request:
         on_drained = self._client.resume if head.websocket_key else None
         attempt.upstream = upstream
         upstream.send(self, parts, is_head_only=head.method == b"HEAD", on_drained=on_drained)
+        if content and self._route is not None and self._route.kind in _GENERATES:
+            self._client.dispatcher.sent(self, self._body.prompt(body))
 
     # -- events of the pool --
 
@@ -640,7 +650,7 @@ class Request:
             bytes_out, first_s = attempt.bytes_out, attempt.first_s
         client.dispatcher.finish(self, RequestOutcome(
             how, reply.status, usage, is_stream, self._bytes_in, bytes_out,
-            self._waited_s, first_s, monotonic() - self._began, why,
+            self._waited_s, first_s, monotonic() - self._began, why, normalized=self._body.normalized,
         ))  # fmt: skip
         if self._dialect.keep_alive_s is not None and how != "refused":
             client.dispatcher.keep_alive(self.model, self._dialect.keep_alive_s, self.caller)

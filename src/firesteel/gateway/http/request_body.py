@@ -6,16 +6,20 @@ the parameters of the model and the question for token counts are edits by posit
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from firesteel.gateway.http.body import (
     SEARCH_BYTES,
     Edit,
     ModelField,
+    edited,
     find_model,
     model_edit,
     prompt_prefix,
     wants_stream,
 )
 from firesteel.gateway.http.body_edits import UsageRequest, parameter_edits, request_usage
+from firesteel.gateway.http.normalize import Normalized
 from firesteel.gateway.http.routes import Route
 from firesteel.gateway.http.translation import OllamaCall, Translation, translate
 from firesteel.gateway.http.usage import UsageFilter
@@ -37,6 +41,8 @@ class EndpointBody(Value):
     edits: list[Edit] = []
     usage: UsageRequest | None = None
     """Token counts that the client did not ask for."""
+    normal: list[Edit] = []
+    """Those of the edits that take something out of the prompt."""
     translation: Translation | None = None
     """The endpoint does not speak the client's API, and gets this instead of the edited body."""
 
@@ -63,6 +69,8 @@ class RequestBody:
 
     _prefix: int | None = None
     _wants_stream: bool | None = None
+    normalize: Callable[[bytes], Normalized] | None = None
+    """For the endpoint that is tried."""
 
     def __init__(
         self,
@@ -76,6 +84,8 @@ class RequestBody:
         self.content = content
         """Unchanged, until an answer has begun: then only what a log stores is kept."""
         self._path, self._route, self._field, self._call = path, route, model_field, call
+        self.normalized = ""
+        """For the request's row."""
 
     @property
     def prefix(self) -> int:
@@ -102,22 +112,34 @@ class RequestBody:
         route, content = self._route, self.content
         if route is None:
             return _UNCHANGED
+        normal: list[Edit] = []
+        if self.normalize is not None and self._call is None:
+            found = self.normalize(content)
+            normal, self.normalized = found.edits, found.says
         if endpoint.speaks:
             if self._call is not None and not self._call.request.path:
                 return self._call.loaded()
+            content = b"".join(edited(content, normal)) if normal else content
             translation = translate(self._call, route, self._path, content, endpoint, model)
             if isinstance(translation, Translation):
-                return EndpointBody(translation=translation)
+                return EndpointBody(normal=normal, translation=translation)
             if translation is not None:
                 return translation
+            content = self.content
         has_usage = route.has_usage and (len(content) > SEARCH_BYTES or b'"stream"' in content)
-        if endpoint.served_name is None and endpoint.parameters is None and not has_usage:
+        if endpoint.served_name is None and endpoint.parameters is None and not has_usage and not normal:
             return _UNCHANGED
         usage = request_usage(content, endpoint.counting) if has_usage and asks_counts else None
         edits = self._edits(endpoint, route)
         if isinstance(edits, Rejection):
             return edits
-        return EndpointBody([*edits, usage.edit] if usage is not None else edits, usage)
+        return EndpointBody([*edits, *normal, *([usage.edit] if usage is not None else [])], usage, normal)
+
+    def prompt(self, sent: EndpointBody) -> bytes:
+        """What its engine has read of it, as far as the prompt goes."""
+        if self._call is not None:
+            return self._call.body
+        return b"".join(edited(self.content, sent.normal)) if sent.normal else self.content
 
     def needs_shape(self, endpoint: Endpoint) -> bool:
         """Whether the server would move a system message from the middle to the head, and so read the whole

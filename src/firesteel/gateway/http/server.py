@@ -10,9 +10,11 @@ from time import monotonic
 
 from firesteel.gateway.http.client_connection import ClientConnection
 from firesteel.gateway.http.limits import BufferBudget, HttpLimits, buffered_limits
+from firesteel.gateway.http.normalize import Normalizers
 from firesteel.gateway.http.request import Request
 from firesteel.gateway.http.upstream import ConnectionPool
 from firesteel.gateway.interfaces import Dispatcher
+from firesteel.gateway.service_config import ServiceConfig
 
 _BACKLOG = 1024
 _GOODBYE_S = 1.0
@@ -51,6 +53,11 @@ class HttpServer:
         self._listeners: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
+
+    def use_clients(self, config: ServiceConfig) -> None:
+        """What is known of clients."""
+        self.keepalives = config.keepalives
+        self.pool.normalizers = Normalizers(config.normalizers, config.normalize)
 
     async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> int:
         """Listen, and return the port (0 chooses a free one)."""

@@ -20,6 +20,7 @@ from typing import Protocol, cast
 from firesteel.gateway.http.chunks import SIZE_LINES, ChunkParser, is_whole_chunk
 from firesteel.gateway.http.head import END, CachedHead, ProtocolError, ResponseHead, read_response
 from firesteel.gateway.http.limits import HttpLimits
+from firesteel.gateway.http.normalize import Normalizers
 from firesteel.gateway.interfaces import Endpoint
 from firesteel.gateway.translate.shape import SystemRole
 
@@ -350,6 +351,7 @@ class ConnectionPool:
         """Addresses of servers that reject a request for token counts."""
         self.shapes: dict[tuple[tuple[str, int] | str, str], SystemRole] = {}
         """By address and model: the only shape of conversations that its template takes."""
+        self.normalizers = Normalizers()
 
     def take(self, endpoint: Endpoint) -> Upstream | None:
         """Return an idle connection that is not too old."""

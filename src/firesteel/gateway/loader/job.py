@@ -34,6 +34,7 @@ from firesteel.gateway.loader.command import CommandJob, load_command
 from firesteel.gateway.service_config import (
     ModelConfig,
     ModelParameters,
+    Normalizer,
     PlannedFigures,
     Reason,
     ServiceConfig,
@@ -115,6 +116,22 @@ def read(path: str, home: Home) -> ServiceConfig:
         alerts=file.alerts,
         cors=file.cors,
         keepalives=clients.keepalive_events(),
+        normalizers=tuple(
+            Normalizer(
+                client,
+                each.name,
+                agents,
+                each.since,
+                each.until,
+                each.kind,
+                each.pattern,
+                each.replacement,
+                each.never,
+            )
+            for client, agents, each in clients.normalizers()
+        ),
+        normalize=clients.chosen_normalizers(file.normalize),
+        cures=clients.cures(),
         disk_folders=tuple(dict.fromkeys((str(home.root), str(find_store(home).root)))),
     )
 
@@ -235,16 +252,18 @@ def _own_model(
 def planned_figures(plan: Plan) -> PlannedFigures:
     """The slowest stream is one of a full batch, or one deep in its context; the fastest has the engine to
     itself, and its drafts are right."""
-    memory, speed = plan.memory.needed, plan.speed
+    memory, speed, pool = plan.memory.needed, plan.speed, plan.cache.pool
+    block = max((group.block_size for group in pool.groups), default=1) if pool else 1
     if speed is None:
-        return PlannedFigures(memory)
+        return PlannedFigures(memory, cache_block_tokens=block)
     alone, batch = speed.decode_tokens_per_s, speed.batch
     bands = [alone, *(band for _, band in speed.at_depth)]
     bands += [batch.per_user_tokens_per_s] if batch else []
     fastest = [alone.high, *(drafted.decode_tokens_per_s.high for drafted in speed.drafted)]
     decode = Band(min(band.low for band in bands), alone.expected, max(fastest))
     total = batch.total_tokens_per_s if batch else alone
-    return PlannedFigures(memory, decode, total, bool(speed.drafted))
+    prefill = speed.prefill.tokens_per_s.expected if speed.prefill else None
+    return PlannedFigures(memory, decode, total, bool(speed.drafted), prefill, block)
 
 
 def _identity(proposal: Proposal, port: int | None) -> str:

@@ -1,7 +1,7 @@
 // Requests: the log, live and filtered; one request as a waterfall.
 
 import { get } from "./api.js";
-import { List, attribute, field, h, options, put, select, show, table, tableRow, textCell } from "./dom.js";
+import { List, attribute, field, h, options, put, putCoded, select, show, table, tableRow, textCell } from "./dom.js";
 import { NONE, count, moment, names, plural, rate, seconds } from "./format.js";
 
 const COLUMNS = [
@@ -176,13 +176,16 @@ function waterfall() {
   const title = h("h2");
   const steps = h("ol", { class: "steps" });
   const why = h("p", { class: "message" });
-  const node = h("section", { class: "panel", hidden: true, "aria-live": "polite" }, title, steps, why);
+  const cache = h("p", { class: "message" });
+  const node = h("section", { class: "panel", hidden: true, "aria-live": "polite" }, title, steps, why, cache);
   return {
     node,
     update(row) {
       show(node, row);
       if (!row) return;
       put(title, `${row.model}, ${moment(row.at)}, ${result(row)}`);
+      putCoded(cache, [row.cache, row.normalized].filter(Boolean).join(". "));
+      show(cache, row.cache || row.normalized);
       const loaded = Math.min(row.loaded_s ?? 0, row.waited_s);
       const prompt = row.prompt_tokens != null ? `, ${count(row.prompt_tokens)} tokens${row.cached_tokens ? `, ${count(row.cached_tokens)} of them cached` : ""}` : "";
       const answer = row.completion_tokens != null ? `, ${count(row.completion_tokens)} tokens` : "";
