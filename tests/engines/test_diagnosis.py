@@ -43,13 +43,15 @@ def ids(diagnosis: Diagnosis) -> list[str]:
 
 @pytest.mark.parametrize(("row", "line"), HITS)
 def test_a_line_is_known(row: CauseRow, line: str) -> None:
-    """As itself, and as an engine prints it among others."""
+    """As itself, and as an engine prints it among others; a row that needs an earlier line has both."""
     engine = row.engines[0] if row.engines else None
     assert ids(diagnose(line, engine)) == [row.id]
     among = f"starting\n(EngineCore pid=1) ERROR 11-02 10:00:01 [core.py:1] {line}\nbye\n"
     diagnosis = diagnose(among, engine)
     assert ids(diagnosis) == [row.id]
-    assert [cause.line for cause in (*diagnosis.causes, *diagnosis.follows, *diagnosis.notes)] == [2]
+    assert [cause.line for cause in (*diagnosis.causes, *diagnosis.follows, *diagnosis.notes)] == [
+        2 + line.count("\n")
+    ]
 
 
 @pytest.mark.parametrize(("row", "line"), MISSES)
@@ -194,6 +196,19 @@ def test_of_two_roots_the_earlier_is_the_answer() -> None:
     full, taken = "OSError: [Errno 28] No space left on device", "OSError: [Errno 98] Address already in use"
     assert ids(diagnose(f"{full}\n{taken}")) == ["disk-full", "some-port-in-use"]
     assert ids(diagnose(f"{taken}\n{full}")) == ["some-port-in-use", "disk-full"]
+
+
+def test_a_wrapper_is_the_cause_only_if_nothing_better_is_known() -> None:
+    """vLLM says `invalid repository` about every failure to read a config, inside a validation error."""
+    wrapper = "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig"
+    repository = "Value error, Invalid repository ID or local directory specified: 'x/y'."
+    full = "OSError: [Errno 28] No space left on device"
+    for lines, causes in (
+        ([wrapper], ["vllm-unknown-key"]),
+        ([wrapper, repository], ["hub-no-such-model"]),
+        ([full, wrapper, repository], ["disk-full"]),
+    ):
+        assert [cause.id for cause in diagnose("\n".join(lines), "vllm").causes] == causes
 
 
 def test_a_consequence_is_never_the_cause() -> None:

@@ -152,6 +152,8 @@ class _LogScan(Struct):
     """A harmless line was found whose traceback, if one follows, is harmless too."""
     in_trace: bool = False
     lines: int = 0
+    earlier: dict[str, str] = {}
+    """The `after` of rows -> the last line that has this text."""
     messages: dict[int, str] = {}
     """The number of a line with an exception -> its whole message, which may go on in the next lines."""
     open_message: tuple[int, str] | None = None
@@ -174,10 +176,12 @@ class _LogScan(Struct):
             for name, row in engine_rows().items()
             if self.engine in (None, name) and any(mark.is_in(text) for mark in row.marks)
         ]
+        contexts = {row.after for row in cause_rows() if row.after and row.after in text}
         for number, line in block:
             is_after_blank, self.lines = number > self.lines + 1, number
             for engine in engines:
                 self._record_progress(engine, number, line)
+            self.earlier |= {context: line for context in contexts if context in line}
             if self._is_harmless(number, line, noise):
                 continue
             self._continue_message(number, line, is_after_blank)
@@ -237,7 +241,9 @@ class _LogScan(Struct):
                 self.messages[first] = f"{text.rstrip()} {message.strip()}"[:_MAX_MESSAGE]
 
     def _record_cause(self, row: CauseRow, number: int, line: str) -> bool:
-        match = row.match(line)
+        if not row.is_in(line) or (row.after and row.after not in self.earlier):
+            return False
+        match = row.match(f"{self.earlier[row.after]}\n{line}" if row.after else line)
         if not match:
             return False
         if row.kind != "note":
@@ -306,6 +312,7 @@ class _LogScan(Struct):
     def _causes_of(self, engine: EngineName | None, version: str | None) -> Iterable[Cause]:
         """One answer for each line: the first of the rows for this engine and release."""
         explained: set[int] = set()
+        found: list[tuple[CauseRow, Cause]] = []
         for row in cause_rows():
             cause, captured = self.causes.get(row.id, (None, {}))
             applies = row.applies_to(version) and (not row.engines or not engine or engine in row.engines)
@@ -313,11 +320,14 @@ class _LogScan(Struct):
                 explained.add(cause.line)
                 advice = row.advice(engine, self.runtime)
                 named = {**captured, "engine": engine or "ENGINE"}
-                yield replace(
-                    cause,
-                    text=self.messages.get(cause.line, cause.text),
-                    next=advice.format_map(named) if advice else None,
-                )
+                text = self.messages.get(cause.line, cause.text)
+                found.append((row, replace(cause, text=text, next=advice and advice.format_map(named))))
+        for row, cause in found:
+            # A wrapper that is a root itself (`no such model`) gives way only to a root that wraps nothing.
+            gives_way = row.wraps and any(
+                other.kind == "root" and not (other.wraps and row.kind == "root") for other, _ in found
+            )
+            yield replace(cause, kind="follows") if gives_way else cause
 
 
 def _cause(row: CauseRow, number: int, line: str, captured: Mapping[str, str]) -> Cause:

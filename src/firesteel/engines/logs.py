@@ -128,6 +128,10 @@ class CauseRow(LinePattern, kw_only=True):
     kind: Kind = "root"
     engines: tuple[EngineName, ...] = ()
     """Only in logs of these engines; empty: in any log."""
+    after: str | None = None
+    """An earlier line has this text; the pattern sees the last such line too, before a newline."""
+    wraps: bool = False
+    """Printed around another failure: with a root in the log, it only follows from that."""
     host: bool = False
     """The host is the problem; no change to the launch would help."""
     says: str
