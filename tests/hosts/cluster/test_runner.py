@@ -53,6 +53,7 @@ def test_a_report_in_the_moment_of_a_stop_does_not_undo_it(
         return bool((await asyncio.wait([watching], timeout=30))[0])
 
     assert asyncio.run(is_ended())
+    assert rank._session is None, "its session has ended, too"
 
 
 @pytest.mark.parametrize(("number", "phase"), [(0, "fallback"), (1, "waiting")])

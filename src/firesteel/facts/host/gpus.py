@@ -1,4 +1,4 @@
-"""GPUs: their state as `nvidia-smi` prints it, and what their makers and NVIDIA's driver state. Pure.
+"""The GPUs of a host: their state as `nvidia-smi` prints it, and what is known of each model. Pure.
 
 `doctor` and its watch, the gateway and `bench` read the same columns; `data/checks/probe.sh` asks for them.
 """
