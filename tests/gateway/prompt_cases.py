@@ -764,6 +764,82 @@ VARIANTS = [
         "Read /etc/rules and be nice.",
         "Read /etc/rules and be very strict with the user.",
     ),
-    of_sessions("version", "counter", "Version 2.1", "Version 2.2"),
+    of_sessions("version", "system", "Version 2.1", "Version 2.2"),
+    of_sessions(
+        "version in a sentence", "system", "Helper 1.12.3 answers here.", "Helper 1.13.0 answers here."
+    ),
+    of_sessions(
+        "many tokens, written with dots", "counter", "1.204.311 tokens used", "1.310.022 tokens used"
+    ),
+    of_sessions(
+        "commits ahead",
+        "git",
+        "main is ahead of the server by 4 commits",
+        "main is ahead of the server by 5 commits",
+    ),
+    of_sessions("short state of a branch", "git", "trunk [behind 2]", "trunk [behind 7]"),
+    of_sessions("HEAD with a colon", "git", "HEAD: 0a1b2c3, detached", "HEAD: 77d0e1f, detached"),
+    of_sessions("day in Chinese", "date", "今天是2025年3月8日", "今天是2025年3月9日"),
+    of_sessions("time in Korean", "date", "지금은 9시 20분", "지금은 11시 5분"),
+    of_sessions(
+        "telemetry", "attribution", "telemetry: channel a, cohort 2", "telemetry: channel b, cohort 7"
+    ),
+    Case(
+        "a tree of files before the task",
+        "folder",
+        chat(RULES, [user("Here it is:\n├── src\n│   └── a.py\n└── docs\n" + words(9, "P ")), user(TASK)]),
+        chat(RULES, [user("Here it is:\n├── src\n│   └── b.py\n└── docs\n" + words(9, "P ")), user(OTHER)]),
+    ),
+    of_turn(
+        "a file joins the list in the first message",
+        "folder",
+        [user("Open files:\nlib/a.py\nlib/c.py"), *LONG],
+        [user("Open files:\nlib/a.py\nlib/b.py\nlib/c.py"), *LONG, *MORE],
+    ),
+    of_turn(
+        "usage in the first message",
+        "counter",
+        [user("Used: 1,200 of 65,536 (2%)\nShell: none\n" + words(4)), user(TASK)],
+        [user("Used: 9,800 of 65,536 (15%)\nShell: none\n" + words(4)), user(TASK), *TALK[1:]],
+    ),
+    of_turn(
+        "a reminder with the date leaves the first message",
+        "date",
+        [user("<reminder>\nIt is 2026-11-19, 10:20\n</reminder>\n" + TASK), *TALK[1:]],
+        [*TALK, said("They pass."), user("<reminder>\nIt is 2026-11-19, 10:31\n</reminder>\nFine.")],
+    ),
+    Case(
+        "notes of the project changed within a conversation",
+        "system",
+        anthropic([RULES], [user(CONTEXT.format("Use tabs.\n" + words(12, "P "))), *LONG]),
+        anthropic([RULES], [user(CONTEXT.format("Use four blanks.\n" + words(12, "P "))), *LONG, *MORE]),
+    ),
+    of_turn("as many dropped as added", "compaction", LONG, [*LONG[4:], *MORE, *MORE]),
+    of_turn(
+        "the requests stay, the rest is handed over",
+        "compaction",
+        LONG,
+        [LONG[0], LONG[4], user("Hand-over: the parser was renamed and all tests pass."), user("Go on.")],
+    ),
+    of_turn(
+        "the middle is condensed, with as many messages",
+        "compaction",
+        LONG,
+        [
+            LONG[0],
+            said("[condensed] parser.py was read and renamed."),
+            user("Go on from there."),
+            said("I do."),
+            *LONG[4:5],
+            *LONG[7:],
+            *MORE,
+        ],
+    ),
+    of_turn(
+        "a summary below a line of its own",
+        "compaction",
+        LONG,
+        [user("The conversation before this was too long.\n\nSummary:\nThe parser was renamed.")],
+    ),
 ]
 """More of the same, in other words."""

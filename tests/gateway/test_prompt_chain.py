@@ -122,6 +122,16 @@ HARMLESS = {
         anthropic([RULES], [blocks("Fix issue 12.", words(30, "P "))]),
         anthropic([RULES], [blocks("Fix issue 13.", words(30, "P "))]),
     ),
+    "another session after a long one, with rules for a hand-over": (
+        anthropic([RULES], LONG),
+        anthropic(
+            [RULES], [blocks("Explain the lexer."), user("Write a hand-over of the context at the end.")]
+        ),
+    ),
+    "another task about files": (
+        anthropic([RULES], [blocks("Which files in src are old?", words(30, "P "))]),
+        anthropic([RULES], [blocks("Look at what is here.", words(30, "P "))]),
+    ),
     "another session, Codex": (
         responses(RULES, [ENVIRONMENT, item("user", TASK)]),
         responses(RULES, [ENVIRONMENT, item("user", OTHER)]),

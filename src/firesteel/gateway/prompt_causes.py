@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
 from typing import Any, Literal, Protocol
 
 Cause = Literal[
@@ -39,7 +40,13 @@ Marks = dict[int, dict[str, bytes]]
 MAX_LINE = 400
 """Bytes; a line that a program writes anew each time is shorter."""
 _MONTH = rb"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+_CJK = b"|".join(
+    form for unit in "年月日時时分秒년월일시분초" for form in (unit.encode(), b"\\\\u%04x" % ord(unit))
+)
 _DATE = re.compile(
+    rb"\b[u\d][0-9a-f]{0,8}(?: ?(?:"
+    + _CJK
+    + rb")(?: ?\d{1,2})?(?: ?\((?:[^\x00-\x7f]{3}|\\u[0-9a-f]{4})\))?)+|"
     rb"\b(?:19|20)\d\d[-/.]\d\d?[-/.]\d\d?(?:[t ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?: ?z| ?[+-]\d\d:?\d\d)?)?"
     rb"|\b\d\d?[./]\d\d?[./](?:20)?\d\d\b|\b\d\d?:\d\d(?::\d\d(?:\.\d+)?)?(?: ?[ap]\.?m\b\.?)?"
     rb"|\b" + _MONTH + rb" \d\d?(?:st|nd|rd|th)?\b(?:,? ?\d{4})?"
@@ -54,7 +61,10 @@ _ID = re.compile(
     rb"[ _-]?(?:id|key|nonce|number|token)?\b[\"'`]?\s?[:=#]\s?[\"'`]?[0-9a-z][\w.-]{3,}"
     rb"|\b(?:nonce|pid|seed|salt|tmp)\b\s?[:=#/_-]?\s?[\w.-]{3,}"
 )
-_NUMBER = re.compile(rb"\d[\d,.]*[km%]?")
+_NUMBER = re.compile(
+    rb"\d(?<!\d\d)(?<!\d[.,]\d)(?<!\bv\d)(?<!version[ :=]\d)(?<!version: \d)(?!\d*\.\d{1,2}\.\d)[\d,.]*[km%]?"
+)
+"""No version: what has that is another text."""
 _PATH = re.compile(rb"(?:^|(?<=[\s\"'`(=:>]))(?:~|/[\w.@+-]+|[a-z]:)[/\\][\w.@+/\\-]*")
 _KINDS: dict[str, tuple[Cause, tuple[re.Pattern[bytes], ...]]] = {
     "date": ("date", (_DATE,)),
@@ -65,12 +75,16 @@ _KINDS: dict[str, tuple[Cause, tuple[re.Pattern[bytes], ...]]] = {
 }
 """Text that is taken out of a line, and the cause that it stands for; the first pattern must be there. A line
 with a date often counts days as well."""
-_ATTRIBUTION = re.compile(rb"x-anthropic-|billing[-_ ]?header|\bcc_version=|\bcch=|\battribution\b")
+_ATTRIBUTION = re.compile(
+    rb"x-anthropic-|billing[-_ ]?header|\bcc_version=|\bcch=|\battribution\b"
+    rb"|(?:billing[-_]|telemetry|usage[-_ ]statistics)\w*[:=]"
+)
 _GIT = re.compile(
     rb"\b(?:git|repo(?:sitory)?)[ _-]?stat(?:us|e)\b|(?:current|main|default|active)[ _]branch"
     rb"|recent[ _]commits?|\bon branch\b"
-    rb"|\bgit[ _](?:branch|commit|log|diff|head|user|repo)|\bhead(?: is)? |\blast commit|\blatest commit"
+    rb"|\bgit[ _](?:branch|commit|log|diff|head|user|repo)|\bhead(?: is|:| =)? |\blast commit|\blatest commit"
     rb"|\bworking tree\b|<git|\bbranch:"
+    rb"|[ab]e?h(?:ea|in)d (?:\d|(?:of|by) .{0,40}(?:/|commit))"  # ahead, behind
 )
 _GIT_LINE = re.compile(
     rb"\s*$|\s*[-*]?\s*(?:status|main branch|current branch|recent commits|staged|unstaged|"
@@ -83,6 +97,7 @@ _FOLDER = re.compile(
     rb"(?:working|current|project|root|workspace|home|present)[ _]?(?:directory|folder|dir|path|root)|\bcwd\b"
     rb"|(?:directory|folder|file|project) (?:structure|tree|list(?:ing)?|layout|contents?)|\bworkspace\b"
     rb"|\bfiles (?:in|of|open|are)|(?:open|visible|active|recent) (?:files?|tabs|editor)"
+    rb"|\xe2\x94[\x94\x9c]\xe2\x94\x80|\\u25(?:14|1c)\\u2500"  # a branch of a tree
 )
 _FOLDER_LINE = re.compile(
     rb"\s*$|\s*(?:[-*|\xe2+`]|\\u2)\S* ?.*|\s*[\w@.+-]+/?$|\s*[\w@./+-]+\.\w{1,6}\b.*|\s*/\S+$|\s*\S+/.*"
@@ -90,25 +105,29 @@ _FOLDER_LINE = re.compile(
 _BLOCKS = (("folder", _FOLDER, _FOLDER_LINE), ("git", _GIT, _GIT_LINE))
 """The first line of several, and what the others look like."""
 _HINT = re.compile(
-    rb"\d|git|repo|branch|commit|head|attribution|director|folder|structure|layout|\btree\b|listing|cwd|workspace"
-    rb"|project |files|tabs|[/\\\\]|editor|x-anth|\b(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+    rb"[\d/\\\\\xe2]|git|repo|branch|commit|head|attribution|director|folder|structure|layout|\btree\b|listing|cwd|workspace"
+    rb"|project |files|tabs|editor|x-anth|\b(?:mon|tues|wednes|thurs|fri|satur|sun)day"
 )
 """No other line has any of these."""
 _SUMMARY = re.compile(
     rb"(?i)continued from a previous|\bsummary of\b|<(?:conversation_?)?summary|state_snapshot|compacted"
-    rb"|\bhand-?off\b|summar.{0,60}\b(?:conversation|session|messages|history|context|chat|far)\b"
+    rb"|\bhand-?(?:off|over)\b|summar.{0,60}\b(?:conversation|session|messages|history|context|chat|far)\b"
     rb"|spoke to you previously"
     rb"|\b(?:conversation|session|history|context|messages|chat|turns)\b.{0,60}\b(?:summar|compact|condensed|truncated|"
     rb"pruned|omitted|removed|compressed|trimmed|dropped)|\b(?:did|done|happened|progress)\b.{0,40}\bso far\b"
 )
-_MAYBE_SUMMARY = re.compile(rb"(?i)\bsummar|\bso far\b|\bprevious(?:ly)?\b|\bearlier\b|omitted|truncated")
+_MAYBE_SUMMARY = re.compile(
+    rb"(?i)\bsummar|\bso far\b|\bprevious(?:ly)?\b|\bearlier\b|omitted|truncated|condensed|compacted"
+)
 _BEGINNING = 600
+_FEW = 8
+"""Lines that may have been added together."""
 
 
-def is_summary(text: bytes, *, is_certain: bool) -> bool:
+def is_summary(message: bytes, *, is_certain: bool) -> bool:
     """Whether it begins like what is written in place of earlier messages. `is_certain`: it is known to
     stand in the same conversation."""
-    text = text[:_BEGINNING]
+    text = message[:_BEGINNING].replace(b"\\n", b" ")
     return _SUMMARY.search(text) is not None or (is_certain and _MAYBE_SUMMARY.search(text) is not None)
 
 
@@ -128,6 +147,8 @@ def marks_of(lines: Sequence[bytes], hash: Callable[[bytes], Any], start: int, e
             continue
         found = marks.get(at, {})
         for kind, (_, (first, *others)) in _KINDS.items():
+            if kind == "day" and "date" not in found:
+                continue  # it has no date
             without, times = first.subn(b"", line)
             if times:
                 for pattern in others:
@@ -166,12 +187,19 @@ def what_changed(new: Marked, old: Marked, at: int, blanks: Collection[bytes]) -
     if "folder" in now or "folder" in before:
         return "folder"
     # One of them has a line that the other has not.
-    was_added = at < len(old) and next(old.each(at), b"") in set(new.each(at + 1))
-    was_removed = at < len(new) and next(new.each(at), b"") in set(old.each(at + 1))
+    only = _only_here(new, old, at) | _only_here(old, new, at)
     for kind in ("date", "id"):
-        if (kind in now and was_added) or (kind in before and was_removed):
+        if kind in only:
             return _KINDS[kind][0]
     return "system"
+
+
+def _only_here(lines: Marked, others: Marked, at: int) -> set[str]:
+    """The kinds of text in the few lines that stand before what the others have at this place."""
+    there = next(others.each(at), None)
+    few = list(islice(lines.each(at), _FEW + 1))
+    count = few.index(there) if there in few else 0
+    return {kind for line in range(at, at + count) for kind in lines.marks.get(line, {})}
 
 
 def _after_blanks(lines: Marked, at: int, blanks: Collection[bytes]) -> int:

@@ -26,7 +26,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from functools import partial
 from hashlib import blake2b
-from itertools import islice
+from itertools import islice, pairwise, takewhile
 from operator import itemgetter, methodcaller
 from typing import Any
 
@@ -256,6 +256,10 @@ class PromptChains:
             return SeenPrompt(
                 new.prompt_size, lost=min(new.prompt_size, elsewhere.prompt_size), cause="model"
             )
+        ends = {_hash(prompt.messages[max(0, end - _EDGE) : end]).digest() for end, *_ in prompt.items[:-1]}
+        continued = next((each for each in group if each.edge in ends), None)
+        if continued is not None:  # its beginning was dropped, or written anew
+            return _compare(new, prompt, continued, is_turn=True)
         alike = [each for each in group[:MAX_COMPARED] if _likeness(new, each) >= _SIMILAR]
         if alike:  # the engine has them all: the one that shares most from the beginning
             nearest = max(alike, key=lambda each: (_same(new.system, each.system), _likeness(new, each)))
@@ -310,15 +314,19 @@ class PromptParts(Struct):
             system, body[slice(*tools[:2])], each_tool, _hash(settings).digest(), start, messages, items
         )
 
+    @property
+    def questions(self) -> list[int]:
+        """Where each message up to the first answer ends."""
+        asked = takewhile(
+            lambda item: item[1] not in _ANSWER_ROLES and item[2] not in _ANSWER_TYPES, self.items
+        )
+        return [end for end, *_ in asked]
+
     def conversation(self, body: bytes, others: list[Conversation]) -> Conversation:
         start, messages = self.start, self.messages
-        end, opening = start + len(messages), 0
-        for stop, role, kind in self.items:
-            if role in _ANSWER_ROLES or kind in _ANSWER_TYPES:
-                break
-            opening = stop
+        end = start + len(messages)
         return Conversation(
-            _hash(messages[:opening]).digest(),
+            _hash(messages[: max(self.questions, default=0)]).digest(),
             start,
             len(body) - end,
             _hash(body[:start] + body[end:]).digest(),
@@ -457,23 +465,36 @@ def _compare_turn(
     pieces, known = _pieces(data, _MARKED_OPENING, _MARKED_TURN), old.known()
     at, offset, _ = _first_difference(data, pieces, turn)
     seen.at += offset
-    seen.where, own = _place(prompt, len(prompt.messages) - len(data) + offset)
+    offset += len(prompt.messages) - len(data)
+    seen.where, own = _place(prompt, offset)
     seen.lost = _lost(data, pieces, known, at)
     cause, is_turn = what_changed(pieces, turn, at, _BLANKS), seen.is_turn
-    if not is_turn and cause not in ("date", "attribution") and not _is_inside_tag(own):
+    is_list = all(cause in each.marks.get(at, {}) for each in (pieces, turn))
+    if not (is_turn or is_list or cause in ("date", "attribution") or _is_inside_tag(own)):
         cause = "system"  # such words may be the user's own
-    has_less = dropped > 0 and (
-        is_summary(data[offset:], is_certain=is_turn) or seen.lost >= _KEPT * (len(data) - offset)
+    ends = [end for end, *_ in prompt.items if end > offset]
+    questions = [end for end in prompt.questions if end > offset]
+    keeps_task = any(_hash(prompt.messages[:end]).digest() == old.opening for end in prompt.questions)
+    looked_at = ends[: max(1, len(questions)) if keeps_task else 1]
+    has_summary = any(
+        is_summary(prompt.messages[begin:end], is_certain=is_turn)
+        for begin, end in pairwise([offset, *looked_at])
+    )
+    has_part = is_turn and seen.lost >= _KEPT * (len(prompt.messages) - offset)
+    was_later = next(pieces.each(at), b"") in known
+    # A turn adds two messages: where there are only as many as before, some are gone.
+    has_less = (dropped > 0 and (has_summary or has_part)) or (
+        dropped == 0 and is_turn and (has_summary or (has_part and was_later))
     )
     if cause in ("date", "git", "attribution", "folder") or (cause != "system" and not has_less):
         seen.cause = cause
     elif has_less:
         seen.cause, seen.lost, seen.is_turn = "compaction", seen.total - seen.at, True
+    elif seen.lost and questions and _is_inside_tag(own):
+        seen.cause = "system"
     elif is_turn:
         seen.cause = "history"
         seen.detail = "the conversation went back" if dropped > 0 and not seen.lost else ""
-    elif seen.lost and _is_inside_tag(own):
-        seen.cause = "system"
     else:
         seen.where, seen.lost = "", 0  # here the task of another session begins
 

@@ -154,7 +154,7 @@ TOO_LONG = {
 async def test_a_prompt_that_is_too_long(
     gateway: RunningGateway, path: str, engine: str, speaks: Any
 ) -> None:
-    """In the words by which Claude Code compacts, and with the code by which Codex does."""
+    """In the words by which Claude Code compacts, and with the code by which Codex says that it is full."""
     said, why = TOO_LONG[engine]
 
     async def script(connection: EngineConnection) -> None:

@@ -213,7 +213,7 @@ def prompt_too_long(
     prompt: int | None, limit: int | None, more: str, answer: int | None = None, src: str = "gateway"
 ) -> Rejection:
     """In Anthropic's words, by which Claude Code 2.1.197 compacts the conversation or asks for less, and with
-    OpenAI's code, by which Codex does."""
+    OpenAI's code, by which Codex 0.169 says that the context is full (`codex exec` then ends)."""
     why = "prompt is too long"
     if prompt is not None and limit is not None:
         if prompt <= limit and answer is not None:
