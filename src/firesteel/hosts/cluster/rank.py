@@ -60,11 +60,9 @@ class Rank:
     async def watch(self) -> None:
         """Renew the lease and collect reports until cancelled; a session that ends is opened again."""
         while True:
-            try:
-                with suppress(OSError, asyncio.TimeoutError, ValueError):
-                    await self._watch_session()
-            finally:
-                await self._close()
+            with suppress(OSError, asyncio.TimeoutError, ValueError):
+                await self._watch_session()
+            await self._close()
             await asyncio.sleep(RENEW_S / 2)
 
     async def _watch_session(self) -> None:
