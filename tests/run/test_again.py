@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from firesteel.cli.up import command
 from firesteel.edge.home import Home
-from firesteel.edge.host.process import now, this_process
+from firesteel.edge.host.process import Pid, now
 from firesteel.launch import Ask
 from firesteel.library.services import service_status
 from firesteel.run.service import (
@@ -74,7 +75,8 @@ def test_a_service_whose_spec_is_lost_is_started_by_its_name() -> None:
     ],
 )
 def test_what_memory_ran_out_for_is_not_started_again_as_it_was(tmp_path: Path, why: str) -> None:
-    state = ServiceState(this_process(), None, now(), why=why)
+    dead = Pid(os.getpid(), 0)  # not this process itself, in whose memory other tests may have left a state
+    state = ServiceState(dead, None, now(), why=why)
     service = Service("coder", tmp_path, FULL, state, "dead", None)
     assert service_status(service).next == (
         "firesteel plan 'my model', for what takes the memory; then firesteel up 'my model' with a smaller "
