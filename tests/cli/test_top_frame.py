@@ -102,7 +102,7 @@ def test_an_answer_in_one_piece_has_its_own_part() -> None:
 
 
 def test_why_a_prompt_was_read_again_stands_below_its_request() -> None:
-    said = "This session read 980 of 1,079 tokens again, 25 s: the attribution line changed"
+    said = "This new conversation read 980 of 1,079 tokens again, 25 s: the attribution line changed"
     row = replace(FULL.requests[0], cache=said)
     shown = text(replace(FULL, requests=(row,)), Selection("coder", "requests"), width=70)
     assert said in " ".join(shown.split())

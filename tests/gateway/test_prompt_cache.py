@@ -80,7 +80,7 @@ async def test_a_session_that_reads_its_prompt_again_is_explained_everywhere(tmp
     last, first = recent(it.path, 10)
     assert (first["cache"], first["reread_tokens"]) == ("", 0)
     assert last["cache_cause"] == "attribution"
-    assert "This session read" in last["cache"] and "the attribution line changed" in last["cache"]
+    assert "This new conversation read" in last["cache"] and "the attribution line changed" in last["cache"]
     assert "firesteel client claude-code --write" in last["cache"]
     assert 0.8 < last["reread_tokens"] / last["prompt_tokens"] <= 1
     (sample,) = families["firesteel_reread_tokens_total"]

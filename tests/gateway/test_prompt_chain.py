@@ -140,7 +140,7 @@ HARMLESS = {
         anthropic([RULES], [blocks(TASK)]),
         anthropic(["Write a title for this conversation."], [blocks(TASK)], []),
     ),
-    "a subagent": (
+    "a delegated search": (
         anthropic([RULES], [blocks(TASK)]),
         anthropic(["You search code.\n" + words(40, "S ")], [blocks("Find it.")], TOOLS[:3]),
     ),

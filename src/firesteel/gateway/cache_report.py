@@ -72,7 +72,7 @@ def report(
     if reread < _LEAST_TOKENS:
         text = CAUSES[cause]
     else:
-        who, about = "turn" if seen.is_turn else "session", "" if cached is not None else "about "
+        who, about = "turn" if seen.is_turn else "new conversation", "" if cached is not None else "about "
         text = f"this {who} read {about}{reread:,}{f' of {prompt:,}' if prompt else ''} tokens again"
         text += f"{_cost(reread, prompt, cached, outcome, planned)}: {CAUSES[cause]}"
     tokens_in = f"about {int(seen.at * rate):,} tokens in" if seen.where else ""
